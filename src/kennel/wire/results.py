@@ -1,0 +1,57 @@
+"""Owns the shapes of answers that API and SDK share; camelCase on the wire, snake_case in Python.
+
+Invariant: fields are only ever added. A non-zero exit is a result, never an error.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ExecResult(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
+    """What a finished command left: output, exit code (128 + n for signal n), and how it ended.
+
+    `duration` and `duration_ms` are milliseconds, `timestamp` is ISO 8601 in UTC. `stdout`/`stderr` are text
+    (`lossy` says that bytes which are not UTF-8 became U+FFFD) or base64 when `encoding` is `base64`;
+    `truncated` says that the program wrote more than `maxBytes` to that stream and the head was kept.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    success: bool
+    command: str
+    duration: float
+    timestamp: str
+    duration_ms: float
+    signal: str | None = None
+    timed_out: bool = False
+    truncated: bool = False
+    lossy: bool = False
+    oom_killed: bool = False
+    encoding: str = "utf8"
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    session_id: str | None = None
+
+
+class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
+    """A sandbox as lists and look-ups show it; reading one never wakes it. Times are ISO 8601 in UTC."""
+
+    path: str
+    name: str
+    project: str
+    status: str
+    running: bool
+    instance_type: str
+    image: str
+    image_digest: str
+    isolation: str
+    created_at: str
+    sandbox_id: str
+    env: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    sleep_after: str | int | None = None
+    keep_alive: bool = False
+    persist: str = "workspace"
+    last_backup_id: str | None = None
