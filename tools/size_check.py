@@ -1,4 +1,4 @@
-"""Refuses files over 500 lines, functions over 40, banned names, and a median over 200 lines; run by `./kennel test`."""
+"""Refuses files over 500 lines, functions over 40, banned names and a median over 200; run by `./kennel test`."""
 
 from __future__ import annotations
 

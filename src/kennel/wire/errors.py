@@ -139,7 +139,7 @@ STATUS: dict[str, int] = {code: status for status, codes in _CODES.items() for c
 
 HINTS: dict[str, str] = {
     "UNAUTHORIZED": "send 'Authorization: Bearer KEY'; on the same machine the key is in <data>/admin.key",
-    "SANDBOX_NOT_FOUND": "create it first: POST /v1/projects/{project}/sandboxes {\"path\": \"/sandboxes/NAME\"}",
+    "SANDBOX_NOT_FOUND": 'create it first: POST /v1/projects/{project}/sandboxes {"path": "/sandboxes/NAME"}',
     "SANDBOX_EXISTS": "use it by its path, or create under another name",
     "SANDBOX_DESTROYED": "a destroyed sandbox's name is retired; choose another name",
     "SANDBOX_CREATING": "its creation has not finished; repeat the create with the same Idempotency-Key",

@@ -81,9 +81,7 @@ class Census(msgspec.Struct, tag="census"):
     """Every resource on this machine that carries this installation's name."""
 
 
-Request = (
-    Hello | ResolveImage | ListImages | Build | Start | Limit | Connect | Stop | Remove | Usage | Census
-)
+Request = Hello | ResolveImage | ListImages | Build | Start | Limit | Connect | Stop | Remove | Usage | Census
 
 
 class Call(msgspec.Struct):
