@@ -1,0 +1,54 @@
+"""Owns what a container is before any runtime sees it: paths, namespaces, limits, the words that start the guest.
+
+Built by node, turned into an OCI bundle by adapters/oci. Invariant: pure values; nothing here touches the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ID_RANGE = 65536
+"""How many user and group ids one sandbox has; its root is the first of them."""
+
+RUNTIME_MOUNT = "/.kennel"
+"""Where the guest's interpreter and code are seen inside, read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """One host directory shown inside at `target`."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """Everything a runtime needs to start one guest; sizes in bytes."""
+
+    container: str
+    bundle: str
+    rootfs: str
+    hostname: str
+    id_base: int
+    netns: str
+    cgroup: str
+    memory: int
+    pids: int
+    open_files: int
+    shm: int
+    binds: tuple[Bind, ...]
+    args: tuple[str, ...]
+    env: tuple[str, ...] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFinding:
+    """What a probe of one OCI runtime showed: usable or not, its version, and what to do about it."""
+
+    name: str
+    usable: bool
+    version: str | None
+    reason: str | None = None
+    remedy: str | None = None

@@ -1,0 +1,110 @@
+"""Owns reading and writing a sandbox's control groups, version 1 and version 2.
+
+Called by unit and census. The runtime makes the groups; this puts the CPU limit on once the guest is ready and reads
+usage. Invariant: only paths below this installation's own group are touched. (Version 2 is tested on a fake tree.)
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PERIOD_US = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Where the controllers are mounted: one folder per controller (v1) or one for all (v2, under `unified`)."""
+
+    v1: dict[str, Path]
+    unified: Path | None
+
+    def folders(self, group: str) -> list[Path]:
+        """Every existing folder of `group`."""
+        roots = [*self.v1.values(), *([self.unified] if self.unified else [])]
+        return [root / group for root in roots if (root / group).is_dir()]
+
+
+def find(mounts: str = "/proc/self/mounts") -> Tree:
+    """The tree of this machine. A hybrid machine counts as v1: its v2 tree carries no cpu or memory."""
+    v1: dict[str, Path] = {}
+    unified: Path | None = None
+    for line in Path(mounts).read_text().splitlines():
+        _, target, kind, options, *_ = line.split()
+        if kind == "cgroup":
+            for option in options.split(","):
+                if option in ("cpu", "cpuacct", "memory", "pids", "freezer", "devices", "blkio", "cpuset"):
+                    v1[option] = Path(target)
+        elif kind == "cgroup2":
+            unified = Path(target)
+    return Tree(v1, None if "memory" in v1 else unified)
+
+
+def limit_cpu(tree: Tree, group: str, milli_cpu: int) -> None:
+    """Allows `milli_cpu` thousandths of a CPU per 100 ms period."""
+    quota = milli_cpu * PERIOD_US // 1000
+    if tree.unified is not None:
+        (tree.unified / group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+        return
+    folder = tree.v1["cpu"] / group
+    (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+    (folder / "cpu.cfs_quota_us").write_text(str(quota))
+
+
+def oom_kills(tree: Tree, group: str) -> int:
+    """How many processes of the group the kernel killed for want of memory."""
+    if tree.unified is not None:
+        return _field(tree.unified / group / "memory.events", "oom_kill")
+    return _field(tree.v1["memory"] / group / "memory.oom_control", "oom_kill")
+
+
+def memory(tree: Tree, group: str) -> int:
+    """Bytes charged to the group."""
+    if tree.unified is not None:
+        return _number(tree.unified / group / "memory.current")
+    return _number(tree.v1["memory"] / group / "memory.usage_in_bytes")
+
+
+def pids(tree: Tree, group: str) -> int:
+    """Tasks in the group."""
+    return _number((tree.unified or tree.v1["pids"]) / group / "pids.current")
+
+
+def cpu_seconds(tree: Tree, group: str) -> float:
+    """CPU time the group used so far, in seconds."""
+    if tree.unified is not None:
+        return _field(tree.unified / group / "cpu.stat", "usage_usec") / 1e6
+    return _number(tree.v1["cpuacct"] / group / "cpuacct.usage") / 1e9
+
+
+def remove(tree: Tree, group: str, seconds: float = 5.0) -> None:
+    """Removes the folders of an empty group; waits for its last tasks to be gone."""
+    deadline = time.monotonic() + seconds
+    for folder in tree.folders(group):
+        while folder.is_dir():
+            for child in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
+                with suppress(OSError):
+                    child.rmdir()
+            try:
+                folder.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return 0
+
+
+def _field(path: Path, name: str) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)

@@ -1,0 +1,81 @@
+"""Owns a sandbox's disk: a sparse ext4 image of its instance type's size, on which every writable path lies.
+
+Called by unit. Invariant: the image is mounted at most once, `nosuid,nodev,errors=remount-ro`; its directories are
+made before anything of the sandbox ran, so nothing here ever walks what a sandbox wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from kennel.node import linux, loop
+
+UPPERS = ("root", "usr", "workspace")
+_MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+
+
+def golden(folder: Path, size: int) -> Path:
+    """An empty file system of `size` bytes, made once (11 ms) and copied for each sandbox (5 ms)."""
+    target = folder / f"{size}.ext4"
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f".{size}.{os.getpid()}.new"
+    with open(fresh, "wb") as stream:
+        stream.truncate(size)
+    subprocess.run([*_MKFS, str(fresh)], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    os.replace(fresh, target)
+    return target
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copies only the parts of `source` that hold data; the holes stay holes."""
+    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(reading).st_size
+        os.ftruncate(writing, size)
+        position = 0
+        while position < size:
+            try:
+                start = os.lseek(reading, position, os.SEEK_DATA)
+            except OSError:
+                break  # ENXIO: nothing but a hole from here on
+            end = os.lseek(reading, start, os.SEEK_HOLE)
+            os.lseek(writing, start, os.SEEK_SET)
+            offset = start
+            while offset < end:
+                sent = os.sendfile(writing, reading, offset, end - offset)
+                if sent == 0:
+                    raise OSError(f"{source} ended early")
+                offset += sent
+            position = end
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def mount(image: Path, target: Path) -> None:
+    """Mounts `image` at `target`; a second call is a no-op."""
+    if os.path.ismount(target):
+        return
+    target.mkdir(exist_ok=True)
+    device, descriptor = loop.attach(str(image))
+    try:
+        linux.mount(
+            device, str(target), "ext4", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOATIME, "errors=remount-ro"
+        )
+    finally:
+        os.close(descriptor)
+
+
+def lay_out(mounted: Path, id_base: int) -> None:
+    """Makes the upper and work directories of a new disk, owned by the sandbox's root."""
+    for name in UPPERS:
+        for part in ("upper", "work"):
+            folder = mounted / name / part
+            folder.mkdir(parents=True, exist_ok=True)
+            os.chown(folder, id_base, id_base)
+            os.chmod(folder, 0o755)

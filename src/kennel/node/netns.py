@@ -1,0 +1,55 @@
+"""Owns the network namespace of a sandbox: made by the host, bound to a file, with only a loopback link.
+
+Called by unit. Invariant: it belongs to the host's user namespace, so root inside cannot change links or rules,
+and it has no way out: no link leaves it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+
+from kennel.node import linux
+
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+def create(handle: Path) -> None:
+    """Makes a namespace and keeps it by a bind mount on `handle`; a second call is a no-op."""
+    if os.path.ismount(handle):
+        return
+    handle.touch(mode=0o600)
+    failure: list[OSError] = []
+
+    def work() -> None:
+        # A thread of its own: unshare moves only the calling thread, which then ends.
+        try:
+            linux.unshare(linux.CLONE_NEWNET)
+            _loopback_up()
+            linux.mount(f"/proc/self/task/{threading.get_native_id()}/ns/net", str(handle), None, linux.MS_BIND)
+        except OSError as caught:
+            failure.append(caught)
+
+    thread = threading.Thread(target=work, name="netns")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+def remove(handle: Path) -> None:
+    """Lets the namespace go; the kernel ends it with its last process."""
+    if os.path.ismount(handle):
+        linux.umount(str(handle), linux.MNT_DETACH)
+    handle.unlink(missing_ok=True)

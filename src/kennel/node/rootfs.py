@@ -1,0 +1,105 @@
+"""Owns the mounts of a sandbox: overlays for `/`, for `/usr` where the image keeps it apart, and for `/workspace`.
+
+Called by unit. Invariant: lower layers are id-mapped and read-only, uppers lie on the sandbox's disk, nothing is ever
+mounted onto a path that a sandbox wrote (the runtime places `/usr` and `/workspace` with a checked resolve).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kennel.node import idmap, linux
+from kennel.ports.runtime import Lower
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a sandbox's things lie under its folder."""
+
+    folder: Path
+
+    @property
+    def image(self) -> Path:
+        return self.folder / "disk.img"
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "disk"
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "root"
+
+    @property
+    def usr(self) -> Path:
+        return self.folder / "usr"
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    @property
+    def netns(self) -> Path:
+        return self.folder / "netns"
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / "bundle"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "guest.sock"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "record.json"
+
+    def mounts(self) -> tuple[Path, ...]:
+        """Every mount point, innermost first."""
+        lowers = (self.folder / "lower-root", self.folder / "lower-usr")
+        return (self.workspace, self.usr, self.root, *lowers, self.disk)
+
+
+def assemble(places: Places, lower: Lower, id_base: int) -> None:
+    """Mounts the overlays of a sandbox whose disk is mounted; whatever is already there is left."""
+    with idmap.mapping(id_base) as userns:
+        _overlay(places, "root", lower.root, userns)
+        if lower.usr is not None:
+            _overlay(places, "usr", lower.usr, userns)
+    empty = places.folder / "empty"
+    empty.mkdir(exist_ok=True)
+    _mount_overlay(places, "workspace", empty, places.workspace)
+
+
+def _overlay(places: Places, name: str, source: Path, userns: int) -> None:
+    target = places.folder / name
+    if os.path.ismount(target):
+        return
+    shifted = places.folder / f"lower-{name}"
+    shifted.mkdir(exist_ok=True)
+    if not os.path.ismount(shifted):
+        linux.clone_mount_idmapped(str(source), str(shifted), userns, read_only=True)
+    try:
+        _mount_overlay(places, name, shifted, target)
+    finally:
+        # The overlay holds its own clone of the layer, so the host's mount table need not.
+        linux.umount(str(shifted), linux.MNT_DETACH)
+
+
+def _mount_overlay(places: Places, name: str, lower: Path, target: Path) -> None:
+    if os.path.ismount(target):
+        return
+    target.mkdir(exist_ok=True)
+    on_disk = places.disk / name
+    # redirect_dir: without it renaming a directory of a lower layer is EXDEV, and npm and cargo break.
+    options = f"lowerdir={lower},upperdir={on_disk}/upper,workdir={on_disk}/work,redirect_dir=on,index=off,metacopy=off"
+    linux.mount("kennel", str(target), "overlay", linux.MS_NODEV, options)
+
+
+def take_down(places: Places) -> None:
+    """Unmounts everything of a sandbox, innermost first."""
+    for target in places.mounts():
+        while os.path.ismount(target):
+            linux.umount(str(target), linux.MNT_DETACH)
