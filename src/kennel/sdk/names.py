@@ -1,0 +1,30 @@
+"""Owns how names become addresses on the server: sandboxes, rooms, and any other part of a route.
+
+Called by both halves of the SDK. Invariant: whatever a caller passes stays one segment of the route.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from kennel.wire.errors import error
+
+PREFIX = "/sandboxes/"
+
+
+def sandbox_name(path: str) -> str:
+    """`main` of `/sandboxes/main` or `main`; INVALID_PATH when it cannot be one segment. The server knows the rest."""
+    name = path.removeprefix(PREFIX)
+    if not name or "/" in name or name in (".", "..") or not name.isprintable():
+        hint = "a sandbox's path is /sandboxes/NAME; a name is 1 to 63 of a-z, 0-9 and dashes"
+        raise error("INVALID_PATH", f"{path!r} is not a sandbox's path", hint=hint)
+    return name
+
+
+def segment(text: str) -> str:
+    """`text` as one segment of a route: everything but letters, digits and `-_~` percent-encoded.
+
+    Dots are encoded when there is nothing else, because clients and proxies resolve `.` and `..` away.
+    """
+    encoded = quote(text, safe="", errors="surrogatepass")
+    return encoded.replace(".", "%2E") if encoded.strip(".") == "" else encoded
