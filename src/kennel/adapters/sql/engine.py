@@ -1,0 +1,89 @@
+"""Owns how each database is opened: durability, locking, and the schema's migrations at start.
+
+Called by `event_log.open_log`. Invariant: a SQLite writer's transaction begins with the write lock in hand
+(BEGIN IMMEDIATE) and every commit is on disk when it returns; one migration runs at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import DBAPIError
+
+HEAD = "0001"
+"""The newest migration, as a test has Alembic confirm; a database already there never imports Alembic."""
+LOCK = 0x6B656E6E656C
+"""PostgreSQL's advisory lock around every append and every migration ("kennel")."""
+READERS = 4
+
+
+def _tune_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver's own BEGIN would take the write lock too late
+    cursor = connection.cursor()
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "busy_timeout=10000",
+        "foreign_keys=ON",
+        "cache_size=-16384",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _private_file(database: str) -> None:
+    """Creates the file readable by its owner alone; SQLite gives its -wal and -shm the same mode."""
+    Path(database).parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def make_engine(url: str) -> Engine:
+    """An engine for `sqlite:////abs/file.db` or `postgresql://…`; anything else is a ValueError."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        if not parsed.database or parsed.database == ":memory:":
+            raise ValueError("the log needs a file: sqlite:////absolute/path.db")
+        _private_file(parsed.database)
+        engine = create_engine(parsed, pool_size=READERS + 2, connect_args={"check_same_thread": False})
+        event.listen(engine, "connect", _tune_sqlite)
+        event.listen(engine, "begin", _begin_immediate)
+        return engine
+    if parsed.get_backend_name() == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+        return create_engine(parsed, pool_size=READERS + 2, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+    raise ValueError(f"the log is kept in SQLite or PostgreSQL, not in '{parsed.get_backend_name()}'")
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def migrate(engine: Engine) -> None:
+    """Brings the schema to HEAD; a database newer than this program is refused by Alembic."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+        if _revision(connection) == HEAD:
+            return
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def lost(fault: BaseException) -> bool:
+    """Whether the database hung up, so that a new connection may do better."""
+    return isinstance(fault, DBAPIError) and bool(fault.connection_invalidated)
