@@ -1,0 +1,51 @@
+"""Owns the application: the layers a request passes and the routes it can reach.
+
+Called by assemble, which serves it, and by tests. Invariant: the order of layers is failures, door, room paths, body,
+routes, so that nothing is read from a caller before its key was looked at.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from kennel.api.answers import json_response
+from kennel.api.body import BodyLimit
+from kennel.api.failures import CatchAll, install_handlers
+from kennel.api.gate import Gate
+from kennel.api.openapi import document
+from kennel.api.routes import exec as exec_routes
+from kennel.api.routes import health, images, keys, projects, rooms, sandboxes, sessions
+from kennel.api.services import ApiSettings, Services
+
+
+def _version() -> str:
+    try:
+        return version("kennel")
+    except PackageNotFoundError:
+        return "0"
+
+
+def create_app(services: Services, settings: ApiSettings) -> FastAPI:
+    """The whole public API over these services."""
+    app = FastAPI(
+        title="Kennel", version=_version(), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.state.services = services
+    for noun in (health, exec_routes, sandboxes, sessions, projects, keys, images, rooms):
+        app.include_router(noun.router)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi(_: Request) -> Response:
+        """This API's own description."""
+        return json_response(document(app))
+
+    install_handlers(app)
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit)
+    app.add_middleware(rooms.RawRoomPath)
+    app.add_middleware(Gate, keys=services.keys, settings=settings)
+    app.add_middleware(CatchAll)
+    return app

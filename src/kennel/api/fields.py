@@ -1,0 +1,75 @@
+"""Owns the constrained values that requests are made of: names, environments, limits.
+
+Called by the routes' models. Invariant: every text and collection has a bound, and nothing that reaches a service holds
+a NUL or a value of another JSON type than the contract's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from kennel.domain.names import KNOWN_NAME
+
+MAX_ARGUMENT = 128 * 1024 - 1
+"""Bytes of one argument: Linux's MAX_ARG_STRLEN without its NUL; a longer one could never be started."""
+MAX_ARGUMENTS = 1024 * 1024
+"""Bytes of all arguments together; the kernel's own bound is a quarter of the stack limit, 2 MiB."""
+MAX_ENV = 512
+MAX_SESSION_ID = 64
+
+
+class Model(BaseModel):
+    """A request body: camelCase, strict types, unknown fields refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, validate_by_name=False)
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+def _argument(text: str) -> str:
+    if len(text) * 4 > MAX_ARGUMENT and len(text.encode()) > MAX_ARGUMENT:
+        raise ValueError(f"has at most {MAX_ARGUMENT} bytes")
+    return _no_nul(text)
+
+
+def _environment(env: dict[str, Any]) -> dict[str, Any]:
+    for name in env:
+        if not name or "=" in name or "\0" in name or len(name) > 256:
+            raise ValueError("a variable's name has 1 to 256 characters, none of them '=' or NUL")
+    return env
+
+
+def _filled(text: Any) -> Any:
+    if text == "":
+        raise ValueError("Command cannot be empty")
+    return text
+
+
+Argument = Annotated[str, StringConstraints(max_length=MAX_ARGUMENT), AfterValidator(_argument)]
+CommandText = Annotated[Argument, BeforeValidator(_filled), Field(min_length=1)]
+AbsolutePath = Annotated[str, StringConstraints(max_length=4096, pattern=r"^/"), AfterValidator(_no_nul)]
+User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(?::[0-9]{1,10})?$")]
+SESSION_PATTERN = rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{MAX_SESSION_ID - 1}}}$"
+SessionId = Annotated[str, StringConstraints(pattern=SESSION_PATTERN)]
+Environment = Annotated[dict[str, Argument | None], Field(max_length=MAX_ENV), AfterValidator(_environment)]
+Label = Annotated[str, StringConstraints(max_length=256)]
+LabelName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_./-]+$")]
+Labels = Annotated[dict[LabelName, Label], Field(max_length=64)]
+SleepAfter = Annotated[str, StringConstraints(max_length=32)] | Annotated[int, Field(ge=0, le=31_536_000)]
+
+ProjectName = Annotated[str, Path(min_length=1, max_length=63)]
+SandboxName = Annotated[str, Path(pattern=f"^{KNOWN_NAME}$")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[str | None, Query(max_length=1024)]
+
+IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,128}")
+"""Visible ASCII: Kennel's own request ids hold a blank and so cannot be met."""

@@ -1,0 +1,126 @@
+"""Owns what the API is given: the services it calls, as protocols, and the settings of its door.
+
+Called by assemble (to fill it) and by every route (to call it). Invariant: a route reaches the system through nothing
+but these protocols, so the whole API runs on scripted fakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fastapi import Request
+from msgspec import UNSET, UnsetType
+
+from kennel.domain.command import Command, Outcome
+from kennel.domain.create_options import CreateOptions
+from kennel.domain.principal import Principal
+from kennel.wire.results import SandboxView
+
+
+class Sandboxes(Protocol):
+    """Lifecycle and commands; see control/sandboxes.py."""
+
+    async def create(
+        self, who: Principal, project: str, path: str, options: CreateOptions, request_id: str | None
+    ) -> SandboxView: ...
+    async def get(self, project: str, path: str) -> SandboxView: ...
+    async def list(
+        self,
+        project: str,
+        *,
+        status: str | None = None,
+        label: dict[str, str | None] | None = None,
+        include_destroyed: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> tuple[list[SandboxView], str | None]: ...
+    async def update(
+        self,
+        who: Principal,
+        project: str,
+        path: str,
+        *,
+        sleep_after: str | int | UnsetType | None = UNSET,
+        keep_alive: bool | UnsetType = UNSET,
+        labels: dict[str, str] | UnsetType = UNSET,
+    ) -> SandboxView: ...
+    async def set_env(self, who: Principal, project: str, path: str, env: dict[str, str | None]) -> SandboxView: ...
+    async def start(self, who: Principal, project: str, path: str) -> SandboxView: ...
+    async def sleep(self, who: Principal, project: str, path: str) -> SandboxView: ...
+    async def restart(self, who: Principal, project: str, path: str) -> SandboxView: ...
+    async def kill(self, who: Principal, project: str, path: str) -> SandboxView: ...
+    async def renew(self, who: Principal, project: str, path: str) -> SandboxView: ...
+    async def destroy(self, who: Principal, project: str, path: str) -> None: ...
+    async def exec(self, who: Principal, project: str, path: str, command: Command) -> tuple[Outcome, bool]: ...
+    async def open_session(
+        self,
+        who: Principal,
+        project: str,
+        path: str,
+        session_id: str,
+        *,
+        cwd: str,
+        env: dict[str, str],
+        user: str | None,
+        replace: bool = False,
+    ) -> None: ...
+    async def close_session(self, who: Principal, project: str, path: str, session_id: str) -> None: ...
+    async def list_sessions(self, who: Principal, project: str, path: str) -> Sequence[str]: ...
+
+
+class Keys(Protocol):
+    """Bearer keys; see control/keys.py."""
+
+    async def authenticate(self, token: str) -> Principal: ...
+    async def create(
+        self, who: Principal, *, project: str | None, scopes: Sequence[str], name: str
+    ) -> tuple[str, Any]: ...
+    async def revoke(self, who: Principal, key_id: str) -> None: ...
+    async def list(self, who: Principal, project: str | None) -> Sequence[Any]: ...
+
+
+class Projects(Protocol):
+    """Tenants; see control/projects.py."""
+
+    async def create(self, who: Principal, name: str) -> Any: ...
+    async def list(self, who: Principal) -> Sequence[Any]: ...
+    async def require(self, name: str) -> None: ...
+
+
+class Rooms(Protocol):
+    """Rooms' commands; see control/rooms.py."""
+
+    async def exec(self, who: Principal, project: str, room_id: str, cmd: str) -> tuple[Outcome, bool]: ...
+    async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]: ...
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything a route may call. `images` lists the node's images; `healthy` is asked by `/health`."""
+
+    sandboxes: Sandboxes
+    keys: Keys
+    projects: Projects
+    rooms: Rooms
+    images: Callable[[], Awaitable[Sequence[Any]]]
+    healthy: Callable[[], bool] = _always
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """The door: `open` turns keys off (loopback only), `allowed_hosts` adds names to the loopback ones."""
+
+    open: bool = False
+    allowed_hosts: frozenset[str] = field(default_factory=frozenset)
+
+
+def services_of(request: Request) -> Services:
+    """The services of the application that serves this request."""
+    services: Services = request.app.state.services
+    return services

@@ -1,0 +1,219 @@
+"""Scripted services behind the real application, reached in process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+
+from kennel.api.app import create_app
+from kennel.api.services import ApiSettings, Services
+from kennel.domain.command import Command, Outcome
+from kennel.domain.create_options import CreateOptions
+from kennel.domain.principal import Principal
+from kennel.wire.errors import error
+from kennel.wire.results import SandboxView
+
+ADMIN, READER, RUNNER, OTHER = "admin-token", "reader-token", "runner-token", "other-token"
+PRINCIPALS = {
+    ADMIN: Principal("k-admin", None, frozenset({"admin"})),
+    READER: Principal("k-reader", "default", frozenset({"read"})),
+    RUNNER: Principal("k-runner", "default", frozenset({"exec"})),
+    OTHER: Principal("k-other", "other", frozenset({"read", "exec", "lifecycle", "admin"})),
+}
+
+
+def view(path: str = "/sandboxes/main", **changes: Any) -> SandboxView:
+    """A plausible sandbox."""
+    fields: dict[str, Any] = {
+        "path": path, "name": path.rpartition("/")[2], "project": "default", "status": "created", "running": False,
+        "instance_type": "basic", "image": "host", "image_digest": "sha256:00", "isolation": "container",
+        "created_at": "2026-01-01T00:00:00.000Z", "sandbox_id": "sbx1",
+    }  # fmt: skip
+    return SandboxView(**{**fields, **changes})
+
+
+@dataclass
+class FakeSandboxes:
+    """Records every call; `run` decides what a command comes to."""
+
+    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    run: Callable[[Command], Awaitable[Outcome]] | None = None
+    failure: Exception | None = None
+    sessions: list[str] = field(default_factory=list)
+
+    def _note(self, name: str, *args: Any) -> None:
+        self.calls.append((name, args))
+        if self.failure is not None:
+            raise self.failure
+
+    async def create(
+        self, who: Principal, project: str, path: str, options: CreateOptions, request_id: str | None
+    ) -> SandboxView:
+        self._note("create", project, path, options, request_id)
+        return view(path)
+
+    async def get(self, project: str, path: str) -> SandboxView:
+        self._note("get", project, path)
+        return view(path)
+
+    async def list(self, project: str, **filters: Any) -> tuple[Sequence[SandboxView], str | None]:
+        self._note("list", project, filters)
+        return [view()], None
+
+    async def update(self, who: Principal, project: str, path: str, **changes: Any) -> SandboxView:
+        self._note("update", project, path, changes)
+        return view(path)
+
+    async def set_env(self, who: Principal, project: str, path: str, env: dict[str, str | None]) -> SandboxView:
+        self._note("set_env", project, path, env)
+        return view(path)
+
+    async def _turn(self, name: str, project: str, path: str) -> SandboxView:
+        self._note(name, project, path)
+        return view(path)
+
+    async def start(self, who: Principal, project: str, path: str) -> SandboxView:
+        return await self._turn("start", project, path)
+
+    async def sleep(self, who: Principal, project: str, path: str) -> SandboxView:
+        return await self._turn("sleep", project, path)
+
+    async def restart(self, who: Principal, project: str, path: str) -> SandboxView:
+        return await self._turn("restart", project, path)
+
+    async def kill(self, who: Principal, project: str, path: str) -> SandboxView:
+        return await self._turn("kill", project, path)
+
+    async def renew(self, who: Principal, project: str, path: str) -> SandboxView:
+        return await self._turn("renew", project, path)
+
+    async def destroy(self, who: Principal, project: str, path: str) -> None:
+        self._note("destroy", project, path)
+
+    async def exec(self, who: Principal, project: str, path: str, command: Command) -> tuple[Outcome, bool]:
+        self._note("exec", project, path, command)
+        if self.run is not None:
+            return await self.run(command), False
+        return Outcome(stdout=b"out\n", stderr=b"", exit_code=0, stdout_bytes=4), False
+
+    async def open_session(
+        self, who: Principal, project: str, path: str, session_id: str, **options: Any
+    ) -> None:
+        self._note("open_session", project, path, session_id, options)
+
+    async def close_session(self, who: Principal, project: str, path: str, session_id: str) -> None:
+        self._note("close_session", project, path, session_id)
+
+    async def list_sessions(self, who: Principal, project: str, path: str) -> Sequence[str]:
+        self._note("list_sessions", project, path)
+        return self.sessions
+
+
+class FakeKeys:
+    """The four keys above."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def authenticate(self, token: str) -> Principal:
+        if token not in PRINCIPALS:
+            raise error("UNAUTHORIZED", "this key is unknown or revoked")
+        return PRINCIPALS[token]
+
+    async def create(
+        self, who: Principal, *, project: str | None, scopes: Sequence[str], name: str
+    ) -> tuple[str, dict[str, Any]]:
+        self.calls.append(("create", project, tuple(scopes), name))
+        return "secret-token", {"id": "k1", "project": project}
+
+    async def revoke(self, who: Principal, key_id: str) -> None:
+        self.calls.append(("revoke", key_id))
+        if key_id != "k1":
+            raise error("KEY_NOT_FOUND", "no such key")
+
+    async def list(self, who: Principal, project: str | None) -> Sequence[dict[str, Any]]:
+        self.calls.append(("list", project))
+        return [{"id": "k1", "project": project}]
+
+
+class FakeProjects:
+    """`default` and `other` exist."""
+
+    async def create(self, who: Principal, name: str) -> dict[str, str]:
+        return {"name": name}
+
+    async def list(self, who: Principal) -> Sequence[dict[str, str]]:
+        return [{"name": "default"}, {"name": "other"}]
+
+    async def require(self, name: str) -> None:
+        if name not in ("default", "other"):
+            raise error("PROJECT_NOT_FOUND", f"no project {name}")
+
+
+@dataclass
+class FakeRooms:
+    """Answers with `outcome`, or fails with `failure`; `complaints` are a cleanup's."""
+
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+    failure: Exception | None = None
+    complaints: list[str] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=lambda: Outcome(stdout=b"hi\n", stderr=b"", exit_code=0))
+
+    async def exec(self, who: Principal, project: str, room_id: str, cmd: str) -> tuple[Outcome, bool]:
+        self.calls.append(("exec", project, room_id, cmd))
+        if self.failure is not None:
+            raise self.failure
+        return self.outcome, False
+
+    async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]:
+        self.calls.append(("cleanup", project, room_id))
+        return self.complaints
+
+
+@dataclass
+class World:
+    """The application, its fakes, and a client with the admin key."""
+
+    sandboxes: FakeSandboxes
+    keys: FakeKeys
+    rooms: FakeRooms
+    app: Any
+    healthy: bool = True
+
+    def client(self, token: str | None = ADMIN, **headers: str) -> httpx2.AsyncClient:
+        auth = {} if token is None else {"authorization": f"Bearer {token}"}
+        return httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=self.app, raise_app_exceptions=False),
+            base_url="http://localhost:8787",
+            headers={**auth, **headers},
+        )
+
+
+def make_world(settings: ApiSettings | None = None) -> World:
+    """A fresh application over fresh fakes."""
+    sandboxes, keys, rooms = FakeSandboxes(), FakeKeys(), FakeRooms()
+
+    async def images() -> Sequence[dict[str, str]]:
+        return [{"name": "host", "digest": "sha256:00"}]
+
+    world = World(sandboxes, keys, rooms, None)
+    services = Services(
+        sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, images=images,
+        healthy=lambda: world.healthy,
+    )  # fmt: skip
+    world.app = create_app(services, settings or ApiSettings())
+    return world
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def world() -> World:
+    return make_world()
