@@ -8,6 +8,7 @@ that *allows* may look at 64 bits, one that *refuses* is only for a readable ans
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from typing import Any
 
 from kennel.adapters.oci.syscalls import ALLOWED, REFUSED, X86_64_ONLY
@@ -25,14 +26,14 @@ CLONE_NEW_UNSHARE = (*CLONE_NEW_CLONE, 0x00000080)
 """`unshare` also knows CLONE_NEWTIME; in `clone` that bit is part of the exit signal."""
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
-FAMILIES = range(47)
-"""Address families of the kernel, AF_UNSPEC to AF_MCTP and one spare: those not allowed answer EAFNOSUPPORT."""
+FAMILY_BITS = 6
+"""Every address family of the kernel is under 64: those not allowed answer EAFNOSUPPORT, larger numbers ENOSYS."""
 IP_PROTOCOLS = (0, 1, 6, 17, 58)
 """Default, ICMP, TCP, UDP, ICMPv6. A raw socket of one of them still needs a capability that nobody inside has."""
 IP_PROTOCOLS_ABSENT = (33, 115, 132, 136, 255, 262)
 """DCCP, L2TP, SCTP, UDP-Lite, raw, MPTCP: programs that try these (Go tries MPTCP) expect a refusal they can read."""
 NETLINK_ROUTE = 0
-NETLINK_PROTOCOLS = 32
+NETLINK_BITS = 5
 
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0x40000, WORD)
 """PER_LINUX, PER_LINUX32, UNAME26 with either, ADDR_NO_RANDOMIZE (gdb and sanitizers), and the query."""
@@ -67,8 +68,23 @@ def _namespaces(name: str, flags: tuple[int, ...]) -> list[Rule]:
     return rules + [_refuse([name], errno.EPERM, _masked(0, flag, flag)) for flag in flags]
 
 
+def _others(index: int, bits: int, words: Collection[int]) -> list[dict[str, Any]]:
+    """Conditions of which exactly one holds for every `bits`-wide word that is not in `words`, none for those in it.
+
+    There is no masked "not equal": the complement is the branches that leave the binary tree of `words`.
+    """
+    conditions = []
+    for bit in reversed(range(bits)):
+        mask = (1 << bits) - (1 << bit)
+        prefixes = {word & mask for word in words}
+        siblings = {prefix ^ 1 << bit for prefix in prefixes} - prefixes
+        conditions += [_masked(index, mask, sibling) for sibling in sorted(siblings)]
+    return conditions
+
+
 def _sockets() -> list[Rule]:
     """Unix, IPv4, IPv6 and routing netlink; everything else as on a kernel that lacks it."""
+    families = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
     rules = [_allow(["socket", "socketpair"], _equal(0, AF_UNIX))]
     for family in (AF_INET, AF_INET6):
         rules += [_allow(["socket"], _equal(0, family), _equal(2, protocol)) for protocol in IP_PROTOCOLS]
@@ -76,41 +92,30 @@ def _sockets() -> list[Rule]:
             _refuse(["socket"], errno.EPROTONOSUPPORT, _equal(0, family), _equal(2, protocol))
             for protocol in IP_PROTOCOLS_ABSENT
         ]
-        rules.append(_refuse(["socketpair"], errno.EOPNOTSUPP, _equal(0, family)))
     rules.append(_allow(["socket"], _equal(0, AF_NETLINK), _equal(2, NETLINK_ROUTE)))
     rules += [
-        _refuse(["socket"], errno.EPROTONOSUPPORT, _equal(0, AF_NETLINK), _equal(2, protocol))
-        for protocol in range(1, NETLINK_PROTOCOLS)
+        _refuse(["socket"], errno.EPROTONOSUPPORT, _equal(0, AF_NETLINK), other)
+        for other in _others(2, NETLINK_BITS, (NETLINK_ROUTE,))
     ]
-    rules.append(_refuse(["socketpair"], errno.EOPNOTSUPP, _equal(0, AF_NETLINK)))
-    absent = [family for family in FAMILIES if family not in (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)]
-    return rules + [_refuse(["socket", "socketpair"], errno.EAFNOSUPPORT, _equal(0, family)) for family in absent]
+    rules += [_refuse(["socket"], errno.EAFNOSUPPORT, other) for other in _others(0, FAMILY_BITS, families)]
+    return rules + [_refuse(["socketpair"], errno.EAFNOSUPPORT, other) for other in _others(0, FAMILY_BITS, (AF_UNIX,))]
 
 
 def _nodes(name: str, mode: int) -> list[Rule]:
     """mknod by kind of file; argument `mode` carries it."""
-    kinds = range(0, S_IFMT + 1, 0x1000)
     return [
         _allow([name], _masked(mode, S_IFMT, kind))
         if kind in NODE_KINDS
         else _refuse([name], errno.EPERM, _masked(mode, S_IFMT, kind))
-        for kind in kinds
+        for kind in range(0, S_IFMT + 1, 0x1000)
     ]
 
 
 def _ioctls() -> list[Rule]:
-    """Every request but the two that put keystrokes into a terminal.
-
-    There is no masked "not equal", so the complement of the pair is spelled bit by bit: a request passes when one of
-    the bits that the two share differs, or when the bits in which they differ hold neither's pattern.
-    """
-    differing = TIOCSTI ^ TIOCLINUX
-    shared = [1 << bit for bit in range(32) if not differing >> bit & 1]
-    rules = [_allow(["ioctl"], _masked(1, bit, ~TIOCSTI & bit)) for bit in shared]
-    patterns = {value & differing for value in range(differing + 1)}
-    others = sorted(patterns - {TIOCSTI & differing, TIOCLINUX & differing})
-    rules += [_allow(["ioctl"], _masked(1, differing, pattern)) for pattern in others]
-    return rules + [_refuse(["ioctl"], errno.EPERM, _masked(1, WORD, request)) for request in (TIOCSTI, TIOCLINUX)]
+    """Every request but the two that put keystrokes into a terminal."""
+    typing = (TIOCSTI, TIOCLINUX)
+    rules = [_allow(["ioctl"], other) for other in _others(1, 32, typing)]
+    return rules + [_refuse(["ioctl"], errno.EPERM, _masked(1, WORD, request)) for request in typing]
 
 
 def seccomp_profile(arch: str) -> dict[str, Any]:
