@@ -1,10 +1,11 @@
-"""Owns how names become addresses on the server: sandboxes, rooms, and any other part of a route.
+"""Owns how names become addresses on the server, and the names that this side makes up.
 
 Called by both halves of the SDK. Invariant: whatever a caller passes stays one segment of the route.
 """
 
 from __future__ import annotations
 
+import os
 from urllib.parse import quote
 
 from kennel.wire.errors import error
@@ -19,6 +20,11 @@ def sandbox_name(path: str) -> str:
         hint = "a sandbox's path is /sandboxes/NAME; a name is 1 to 63 of a-z, 0-9 and dashes"
         raise error("INVALID_PATH", f"{path!r} is not a sandbox's path", hint=hint)
     return name
+
+
+def new_request_id() -> str:
+    """A name for one creating call that no other call has: 32 random hex digits."""
+    return os.urandom(16).hex()
 
 
 def segment(text: str) -> str:

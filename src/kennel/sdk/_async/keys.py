@@ -6,12 +6,11 @@ Called by programs through `itx.keys`. Invariant: a key's token is in the answer
 from __future__ import annotations
 
 import builtins
-import uuid
 from collections.abc import Sequence
 
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import KeyList, KeyView, NewKey
-from kennel.sdk.names import segment
+from kennel.sdk.names import new_request_id, segment
 
 
 class AsyncKeys:
@@ -26,7 +25,7 @@ class AsyncKeys:
         """Makes a key for one project, or for the whole installation when `project` is None; keep its `token`."""
         body = {"name": name, "scopes": list(scopes)} | ({} if project is None else {"project": project})
         return await self._transport.call(
-            "POST", "/v1/keys", NewKey, body=body, request_id=request_id or uuid.uuid4().hex
+            "POST", "/v1/keys", NewKey, body=body, request_id=request_id or new_request_id()
         )
 
     async def list(self) -> builtins.list[KeyView]:

@@ -6,10 +6,10 @@ Called by programs through `itx.projects`. Invariant: `default` is there from th
 from __future__ import annotations
 
 import builtins
-import uuid
 
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import ProjectList, ProjectView
+from kennel.sdk.names import new_request_id
 
 
 class AsyncProjects:
@@ -21,7 +21,7 @@ class AsyncProjects:
     async def create(self, name: str, *, request_id: str | None = None) -> ProjectView:
         """Makes a project; PROJECT_EXISTS when the name is taken."""
         return await self._transport.call(
-            "POST", "/v1/projects", ProjectView, body={"name": name}, request_id=request_id or uuid.uuid4().hex
+            "POST", "/v1/projects", ProjectView, body={"name": name}, request_id=request_id or new_request_id()
         )
 
     async def list(self) -> builtins.list[ProjectView]:

@@ -7,10 +7,10 @@ Called by programs through `itx.projects`. Invariant: `default` is there from th
 from __future__ import annotations
 
 import builtins
-import uuid
 
 from kennel.sdk._sync.transport import Transport
 from kennel.sdk.answers import ProjectList, ProjectView
+from kennel.sdk.names import new_request_id
 
 
 class Projects:
@@ -22,7 +22,7 @@ class Projects:
     def create(self, name: str, *, request_id: str | None = None) -> ProjectView:
         """Makes a project; PROJECT_EXISTS when the name is taken."""
         return self._transport.call(
-            "POST", "/v1/projects", ProjectView, body={"name": name}, request_id=request_id or uuid.uuid4().hex
+            "POST", "/v1/projects", ProjectView, body={"name": name}, request_id=request_id or new_request_id()
         )
 
     def list(self) -> builtins.list[ProjectView]:

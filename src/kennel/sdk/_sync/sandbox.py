@@ -7,7 +7,6 @@ stale; a command is sent once and never repeated; nothing is destroyed by lettin
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from kennel.sdk._sync.session import Session
 from kennel.sdk._sync.transport import Transport
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import exec_body, read_as_asked
-from kennel.sdk.names import PREFIX, segment
+from kennel.sdk.names import PREFIX, new_request_id, segment
 from kennel.wire.results import ExecResult, SandboxView
 
 
@@ -63,7 +62,7 @@ class Sandbox:
         }
         given = {key: value for key, value in body.items() if value is not None}
         collection = self._route.rpartition("/")[0]
-        self._transport.call("POST", collection, SandboxView, body=given, request_id=request_id or uuid.uuid4().hex)
+        self._transport.call("POST", collection, SandboxView, body=given, request_id=request_id or new_request_id())
         return self
 
     def info(self) -> SandboxView:
@@ -148,7 +147,7 @@ class Sandbox:
         user: str | None = None,
     ) -> Session:
         """Opens a shell whose directory and variables last from one command to the next."""
-        name = session_id or f"session-{uuid.uuid4().hex[:12]}"
+        name = session_id or f"session-{new_request_id()[:12]}"
         body = {"id": name, "cwd": cwd, "env": None if env is None else dict(env), "user": user}
         given = {key: value for key, value in body.items() if value is not None}
         self._transport.call("POST", f"{self._route}/sessions", dict[str, Any], body=given)

@@ -1,0 +1,85 @@
+"""Owns what `kennel` prints: tables for people, JSON for programs, errors on stderr.
+
+Called by every command. Invariant: text from a sandbox or a server cannot move the cursor or colour the terminal when
+it is shown in a table or a message; colour appears on a terminal only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+PIPE_WIDTH = 4096
+"""Columns of a table that is not for a terminal: wide enough that nothing is folded."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with every character that a terminal might obey written as its escape, but those of `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def show_json(value: Any) -> None:
+    """Prints any answer as JSON; what JSON cannot hold is shown by its repr."""
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints rows under headings, aligned."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(table)
+
+
+def show_fields(answer: msgspec.Struct) -> None:
+    """Prints one answer as its fields, one a line."""
+    fields = msgspec.to_builtins(answer)
+    width = max(len(name) for name in fields)
+    for name, value in fields.items():
+        text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else plain(value)
+        sys.stdout.write(f"{name:<{width}}  {printable(text)}\n")
+
+
+def plain(value: Any) -> str:
+    """One cell of a table: nothing as `-`, yes and no in words."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value) or "-"
+    return str(value)
+
+
+def complain(code: str, message: str, hint: str | None = None, admitted: str | None = None) -> None:
+    """Prints `error CODE: message` and what to do about it on stderr."""
+    sys.stderr.write(f"{_coloured('error', 31)} {printable(code)}: {printable(message, keep=chr(10))}\n")
+    if admitted == "unknown":
+        sys.stderr.write(f"{_coloured('note', 33)}: whether the work was started is unknown\n")
+    if hint:
+        sys.stderr.write(f"{_coloured('hint', 36)}: {printable(hint)}\n")
+
+
+def warn(message: str) -> None:
+    """Prints a warning on stderr."""
+    sys.stderr.write(f"{_coloured('warning', 33)}: {printable(message)}\n")
+
+
+def _coloured(word: str, colour: int) -> str:
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        return f"\x1b[1;{colour}m{word}\x1b[0m"
+    return word

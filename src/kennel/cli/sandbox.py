@@ -1,0 +1,137 @@
+"""Owns `kennel sandbox …`: a sandbox's life from the command line.
+
+Called by `__main__`. Invariant: names are given as NAME or /sandboxes/NAME; nothing but `create` makes one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
+from kennel.cli.output import plain, show_fields, show_json, show_table
+
+if TYPE_CHECKING:
+    from kennel import SandboxView
+
+app = App(name="sandbox", help="Create, list, start, put to sleep and destroy sandboxes.")
+
+COLUMNS = ("NAME", "STATUS", "TYPE", "IMAGE", "ISOLATION", "CREATED", "LABELS")
+
+
+@app.command
+def create(
+    name: Name,
+    /,
+    *,
+    type: Annotated[str | None, Parameter(help="lite, basic (the default), standard-1 … standard-4.")] = None,
+    image: Annotated[str | None, Parameter(help="An image's name or digest; 'host' unless set otherwise.")] = None,
+    isolation: Annotated[str | None, Parameter(help="container or gvisor.")] = None,
+    env: Annotated[Words, Parameter(help="NAME=VALUE for every command; again for more.")] = (),
+    sleep_after: Annotated[str | None, Parameter(help="Idle time before it sleeps: seconds, 90s, 10m, 1h.")] = None,
+    keep_alive: Annotated[bool, Parameter(negative=(), show_default=False, help="Never sleep by itself.")] = False,
+    label: Annotated[Words, Parameter(help="KEY=VALUE to find it by; again for more.")] = (),
+    request_id: Annotated[str | None, Parameter(help="Names this one creation, to repeat it safely.")] = None,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Create a sandbox. An existing or destroyed name is an error."""
+    seconds = int(sleep_after) if sleep_after and sleep_after.isdecimal() else sleep_after
+    with flags.client() as itx:
+        box = itx.sandboxes.get(name).create(
+            instance_type=type,
+            image=image,
+            isolation=isolation,
+            env=pairs(env, "--env") or None,
+            sleep_after=seconds,
+            keep_alive=keep_alive or None,
+            labels=pairs(label, "--label") or None,
+            request_id=request_id,
+        )
+        _report(box.info(), flags)
+
+
+@app.command(name="list")
+def list_(
+    *,
+    status: Annotated[str | None, Parameter(help="Only those with this status.")] = None,
+    label: Annotated[str | None, Parameter(help="Only those with this KEY=VALUE.")] = None,
+    destroyed: Annotated[bool, Parameter(negative=(), show_default=False, help="The destroyed ones too.")] = False,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """List the project's sandboxes; wakes none of them."""
+    with flags.client() as itx:
+        found = itx.sandboxes.list(status=status, label=label, include_destroyed=destroyed)
+    if flags.json:
+        show_json(found)
+        return
+    show_table(
+        COLUMNS,
+        (
+            (v.name, v.status, v.instance_type, v.image, v.isolation, v.created_at, plain(_labels(v)))
+            for v in found
+        ),
+    )  # fmt: skip
+
+
+@app.command
+def show(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """Show one sandbox; does not wake it."""
+    with flags.client() as itx:
+        view = itx.sandboxes.get(name).info()
+    if flags.json:
+        show_json(view)
+    else:
+        show_fields(view)
+
+
+@app.command
+def start(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """Boot a sandbox now rather than at its next command."""
+    with flags.client() as itx:
+        _report(itx.sandboxes.get(name).start(), flags)
+
+
+@app.command
+def sleep(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """Put a sandbox to sleep: its files stay, its processes end."""
+    with flags.client() as itx:
+        _report(itx.sandboxes.get(name).sleep(), flags)
+
+
+@app.command
+def restart(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """Stop a sandbox and boot it again."""
+    with flags.client() as itx:
+        _report(itx.sandboxes.get(name).restart(), flags)
+
+
+@app.command
+def kill(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """End a sandbox at once, without waiting for anything in it."""
+    with flags.client() as itx:
+        _report(itx.sandboxes.get(name).kill(), flags)
+
+
+@app.command
+def destroy(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """Destroy a sandbox for good; its name is retired."""
+    with flags.client() as itx:
+        box = itx.sandboxes.get(name)
+        box.destroy()
+    if flags.json:
+        show_json({"path": box.path, "destroyed": True})
+    else:
+        print(f"{box.path} is destroyed")
+
+
+def _report(view: SandboxView, flags: Flags) -> None:
+    """What a verb left, on one line."""
+    if flags.json:
+        show_json(view)
+    else:
+        show_table(("PATH", "STATUS", "TYPE"), [(view.path, view.status, view.instance_type)])
+
+
+def _labels(view: SandboxView) -> list[str]:
+    return [f"{key}={value}" for key, value in view.labels.items()]
