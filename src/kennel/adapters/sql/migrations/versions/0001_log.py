@@ -16,6 +16,13 @@ def _bytewise() -> sa.Text:
 
 
 def upgrade() -> None:
+    _streams()
+    _events()
+    _owed()
+    _checkpoints()
+
+
+def _streams() -> None:
     op.create_table(
         "streams",
         sa.Column("project", _bytewise(), nullable=False),
@@ -27,6 +34,9 @@ def upgrade() -> None:
         sa.Column("created_at", sa.String(32), nullable=False),
         sa.PrimaryKeyConstraint("project", "path", name="pk_streams"),
     )
+
+
+def _events() -> None:
     op.create_table(
         "events",
         sa.Column(
@@ -46,6 +56,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("project", "path", "offset", name="uq_events_offset"),
         sa.UniqueConstraint("project", "path", "idempotency_key", name="uq_events_key"),
     )
+
+
+def _owed() -> None:
     op.create_table(
         "owed_announcements",
         sa.Column("project", _bytewise(), nullable=False),
@@ -53,6 +66,9 @@ def upgrade() -> None:
         sa.Column("ancestor", _bytewise(), nullable=False),
         sa.PrimaryKeyConstraint("project", "child", "ancestor", name="pk_owed_announcements"),
     )
+
+
+def _checkpoints() -> None:
     op.create_table(
         "projection_checkpoints",
         sa.Column("project", _bytewise(), nullable=False),
