@@ -77,9 +77,13 @@ class ImageStore:
         return self._host.digest() if found.kind == "host" else found.digest
 
     def lower(self, digest: str) -> LowerLayers:
-        """The layers to mount: for `host` its prepared directories, else `root` is the EROFS file itself."""
+        """The layers to mount: for `host` its directories, built if need be, else `root` is the EROFS file itself.
+
+        A digest of an earlier host means the present one. Raises IMAGE_NOT_FOUND.
+        """
         found = self._find(digest)
         if found.kind == "host":
+            self._host.prepare()
             return self._host.lower()
         return LowerLayers(root=self.path(found.digest))
 
