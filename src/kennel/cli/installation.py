@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from typing import Annotated, NoReturn
 
 from cyclopts import Parameter
@@ -104,7 +105,7 @@ def image_remove(name: str, /, *, data: Text = None) -> NoReturn:
     _become("kennel.installation.images", {"": "rm", " ": name, "--data": data}, {})
 
 
-def _become(module: str, values: dict[str, object], switches: dict[str, bool]) -> NoReturn:
+def _become(module: str, values: Mapping[str, object], switches: dict[str, bool]) -> NoReturn:
     if importlib.util.find_spec(module.rpartition(".")[0]) is None or importlib.util.find_spec("fastapi") is None:
         raise error("NOT_SUPPORTED", "only the client is installed here", hint="pip install 'kennel[server]'")
     words = [sys.executable, "-P", "-m", module]

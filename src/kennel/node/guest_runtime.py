@@ -97,10 +97,9 @@ def _fill(target: Path) -> None:
         (library / name).chmod(0o755)
     # The interpreter looks for its library folder beside its bin; `guest` is a package beside both.
     shutil.copytree(_guest_source(), target / "guest", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(
-        [str(_interpreter()), "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(target / "guest")],
-        check=True, timeout=120, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    # unchecked-hash: the folder never changes, so the import need not stat sources (2 ms of the guest's start).
+    words = [str(_interpreter()), "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    subprocess.run([*words, str(target / "guest")], check=True, timeout=120, stdin=subprocess.DEVNULL)
     for folder, _, files in os.walk(target):
         os.chmod(folder, 0o755)
         for file in files:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kennel.node import idmap, linux
-from kennel.ports.runtime import Lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,15 @@ class Places:
         return (self.workspace, self.usr, self.root, *lowers, self.disk)
 
 
-def assemble(places: Places, lower: Lower, id_base: int) -> None:
-    """Mounts the overlays of a sandbox whose disk is mounted; whatever is already there is left."""
+def assemble(places: Places, root: Path, usr: Path | None, id_base: int) -> None:
+    """Mounts the overlays of a sandbox whose disk is mounted; whatever is already there is left.
+
+    `root` and `usr` are the image's read-only folders; `usr` is None where it lies in `root`.
+    """
     with idmap.mapping(id_base) as userns:
-        _overlay(places, "root", lower.root, userns)
-        if lower.usr is not None:
-            _overlay(places, "usr", lower.usr, userns)
+        _overlay(places, "root", root, userns)
+        if usr is not None:
+            _overlay(places, "usr", usr, userns)
     empty = places.folder / "empty"
     empty.mkdir(exist_ok=True)
     _mount_overlay(places, "workspace", empty, places.workspace)

@@ -5,6 +5,7 @@ Invariant: every call ends within a deadline; `delete` and `pid` are safe for co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,13 +35,19 @@ class Runtime(Protocol):
 
 
 class Lower(Protocol):
-    """The read-only directories of an image: its root, and its `/usr` where that lies elsewhere."""
+    """The read-only parts of an image: its root (a folder or an EROFS file), its `/usr` where that lies elsewhere."""
 
     @property
     def root(self) -> Path: ...
 
     @property
     def usr(self) -> Path | None: ...
+
+
+class Image(Protocol):
+    """One image, as lists show it."""
+
+    def to_wire(self) -> dict[str, Any]: ...
 
 
 class Images(Protocol):
@@ -50,4 +57,4 @@ class Images(Protocol):
 
     def lower(self, digest: str) -> Lower: ...
 
-    def list(self) -> list[dict[str, Any]]: ...
+    def list(self) -> Sequence[Image]: ...

@@ -1,0 +1,176 @@
+"""Owns control's connection to node: numbered calls out, replies and descriptors in, over SOCK_SEQPACKET.
+
+Implements ports.node for control. Invariant: when node goes, every pending call raises NODE_UNAVAILABLE with
+`admitted: unknown` at once, and the next call connects anew; a descriptor that nobody waits for is closed.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+from typing import Any, TypeVar
+
+import msgspec
+
+from kennel.wire import node as wire
+from kennel.wire.errors import KennelError, error
+
+T = TypeVar("T")
+_MAX_DESCRIPTORS = 8
+
+
+class NodeClient:
+    """One node, by the path of its socket."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._waiting: dict[int, asyncio.Future[tuple[Any, list[int]]]] = {}
+        self._number = 0
+        self._decoder = msgspec.json.Decoder(wire.Reply)
+
+    async def hello(self) -> dict[str, Any]:
+        return await self._call(wire.Hello(), dict[str, Any])
+
+    async def resolve_image(self, image: str) -> str:
+        return await self._call(wire.ResolveImage(image), str)
+
+    async def list_images(self) -> list[dict[str, Any]]:
+        return await self._call(wire.ListImages(), list[dict[str, Any]])
+
+    async def build(self, sandbox: str, instance_type: str, image_digest: str, isolation: str) -> None:
+        await self._call(wire.Build(sandbox, instance_type, image_digest, isolation), None)
+
+    async def start(self, sandbox: str, hostname: str) -> None:
+        await self._call(wire.Start(sandbox, hostname), None)
+
+    async def limit(self, sandbox: str, hostname: str | None = None) -> None:
+        await self._call(wire.Limit(sandbox, hostname), None)
+
+    async def connect(self, sandbox: str) -> tuple[socket.socket, int]:
+        """A socket connected to the guest and a pidfd of its PID 1, both the caller's to close."""
+        _, descriptors = await self._send(wire.Connect(sandbox))
+        if len(descriptors) != 2:
+            _close(descriptors)
+            raise error("NODE_UNAVAILABLE", "node answered a connect without its two descriptors", admitted="no")
+        return socket.socket(fileno=descriptors[0]), descriptors[1]
+
+    async def stop(self, sandbox: str) -> None:
+        await self._call(wire.Stop(sandbox), None)
+
+    async def remove(self, sandbox: str) -> None:
+        await self._call(wire.Remove(sandbox), None)
+
+    async def usage(self, sandbox: str) -> wire.Counters:
+        return await self._call(wire.Usage(sandbox), wire.Counters)
+
+    async def census(self) -> list[wire.Unit]:
+        return await self._call(wire.Census(), list[wire.Unit])
+
+    def close(self) -> None:
+        """Ends the connection; pending calls raise."""
+        self._lose("the connection to node was closed")
+
+    async def _call(self, request: wire.Request, kind: Any) -> Any:
+        ok, descriptors = await self._send(request)
+        _close(descriptors)
+        return msgspec.convert(ok, kind)
+
+    async def _send(self, request: wire.Request) -> tuple[Any, list[int]]:
+        link = self._socket or self._connect()
+        self._number += 1
+        number = self._number
+        future: asyncio.Future[tuple[Any, list[int]]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            try:
+                await self._write(link, msgspec.json.encode(wire.Call(number, request)))
+            except OSError as failure:
+                self._lose(f"node went away: {failure}")
+            return await future
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _write(self, link: socket.socket, message: bytes) -> None:
+        # Messages are under 1 KiB; a full socket means node is far behind, so waiting a little is right.
+        for _ in range(1000):
+            try:
+                link.send(message)
+                return
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+        raise error("NODE_UNAVAILABLE", "node does not take commands", admitted="no")
+
+    def _connect(self) -> socket.socket:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            link.connect(self._path)
+        except OSError as failure:
+            link.close()
+            raise error("NODE_UNAVAILABLE", f"node does not answer: {failure.strerror}", admitted="no") from failure
+        self._socket = link
+        asyncio.get_running_loop().add_reader(link.fileno(), self._readable)
+        return link
+
+    def _readable(self) -> None:
+        link = self._socket
+        if link is None:
+            return
+        try:
+            message, descriptors = _receive(link)
+        except BlockingIOError:
+            return
+        except OSError as failure:
+            self._lose(f"node went away: {failure}")
+            return
+        if not message:
+            self._lose("node went away")
+            return
+        reply = self._decoder.decode(message)
+        future = self._waiting.get(reply.id)
+        if future is None or future.done():
+            _close(descriptors)
+        elif reply.code is not None:
+            _close(descriptors)
+            future.set_exception(_failure(reply))
+        else:
+            future.set_result((reply.ok, descriptors))
+
+    def _lose(self, why: str) -> None:
+        link, self._socket = self._socket, None
+        if link is not None:
+            asyncio.get_running_loop().remove_reader(link.fileno())
+            link.close()
+        for future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(error("NODE_UNAVAILABLE", why, admitted="unknown", retry_after_ms=1000))
+
+
+def _failure(reply: wire.Reply) -> KennelError:
+    admitted = "no" if reply.code != "INTERNAL_ERROR" else "unknown"
+    return error(
+        reply.code or "INTERNAL_ERROR",
+        reply.message or "node failed",
+        details=reply.details,
+        hint=reply.hint,
+        admitted=admitted,  # type: ignore[arg-type]
+    )
+
+
+def _receive(link: socket.socket) -> tuple[bytes, list[int]]:
+    size = array.array("i").itemsize
+    message, ancillary, _, _ = link.recvmsg(
+        wire.MAX_MESSAGE * 8, socket.CMSG_SPACE(_MAX_DESCRIPTORS * size), socket.MSG_CMSG_CLOEXEC
+    )
+    descriptors = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % size])
+    return message, descriptors.tolist()
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

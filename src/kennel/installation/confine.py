@@ -1,0 +1,127 @@
+"""Owns the walls around control and gateway: a mount namespace with only what they need, their own user, no capability.
+
+Run by the supervisor as `python -m kennel.installation.confine`, as root; it becomes the service. Invariant: after the exec nothing of the host's files is visible but system libraries, the code, the role's own folder and the
+folder of sockets; no capability can come back (bounding set empty, no_new_privs).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+from pathlib import Path
+
+import kennel
+from kennel.node import linux
+
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+_HOME = Path("/opt/kennel")
+_ETC = ("ssl", "ca-certificates", "resolv.conf", "hosts", "nsswitch.conf", "localtime", "host.conf")
+_DEVICES = ("null", "zero", "random", "urandom")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become(role: str, own: Path, run: Path, uid: int) -> None:
+    """Turns this root process into the service `role`; does not return."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    _new_root(own, run)
+    _drop(uid)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name.startswith("KENNEL_")},
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": "/data",
+        "PYTHONPATH": f"{_HOME}/src:{_HOME}/site",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # The interpreter may be linked against its own shared library by a path that is not visible here.
+        "LD_LIBRARY_PATH": f"{_HOME}/python/lib",
+    }
+    binary = f"{_HOME}/python/bin/{version}"
+    os.execve(binary, [f"kennel-{role}", "-s", "-P", "-m", "kennel.assemble", role], environment)
+
+
+def _new_root(own: Path, run: Path) -> None:
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    # The staging folder lies in the mount namespace that was just made; nothing is left of it outside.
+    root = run / ".root"
+    linux.mount("kennel", str(root), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
+    for name in ("usr", "bin", "sbin", "lib", "lib64", "lib32"):
+        source = Path("/") / name
+        if source.is_symlink():
+            (root / name).symlink_to(os.readlink(source))
+        elif source.is_dir():
+            _bind(source, root / name, read_only=True)
+    for name in _ETC:
+        if (Path("/etc") / name).exists():
+            _bind((Path("/etc") / name).resolve(), root / "etc" / name, read_only=True)
+    for name in _DEVICES:
+        _bind(Path("/dev") / name, root / "dev" / name, devices=True)
+    (root / "dev/fd").symlink_to("/proc/self/fd")
+    inside = root / _HOME.relative_to("/")
+    _bind(Path(sys.base_prefix), inside / "python", read_only=True)
+    _bind(Path(sysconfig.get_path("purelib")), inside / "site", read_only=True)
+    _bind(Path(kennel.__file__).resolve().parent.parent, inside / "src", read_only=True)
+    _bind(own, root / "data")
+    _bind(run, root / "run/kennel", read_only=True)
+    (root / "tmp").mkdir()
+    linux.mount("tmp", str(root / "tmp"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777,size=64m")
+    _pivot(root)
+
+
+def _bind(source: Path, target: Path, *, read_only: bool = False, devices: bool = False) -> None:
+    if source.is_dir():
+        target.mkdir(parents=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    linux.mount(str(source), str(target), None, linux.MS_BIND)
+    flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_NOSUID | (0 if devices else linux.MS_NODEV)
+    linux.mount("none", str(target), None, flags | (linux.MS_RDONLY if read_only else 0))
+
+
+def _pivot(root: Path) -> None:
+    os.chdir(root)
+    if _libc.pivot_root(b".", b".") != 0:
+        raise OSError(ctypes.get_errno(), "pivot_root", str(root))
+    linux.umount(".", linux.MNT_DETACH)
+    os.chdir("/")
+    linux.mount(
+        "none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
+    )
+
+
+def _drop(uid: int) -> None:
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break  # EINVAL: past the last capability this kernel knows
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # After the change of user, which clears it: if the supervisor dies, the service ends in order too.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() == 1:
+        sys.exit("the supervisor is gone")
+
+
+def require_visible(data: Path) -> str | None:
+    """Why a sandbox's root could not walk to `data`, or None: each folder above must let others pass."""
+    for folder in (data, *data.parents):
+        if folder.exists() and not folder.stat().st_mode & 0o001:
+            return f"{folder} is closed to other users; choose another --data, or `chmod o+x {folder}`"
+    if any(mark in str(data) for mark in ":,\\ \n"):
+        return f"{data} holds a character that mount options cannot carry"
+    return None
+
+
+def free_space(data: Path) -> int:
+    """Bytes free where `data` lies."""
+    return shutil.disk_usage(data).free
+
+
+if __name__ == "__main__":
+    become(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

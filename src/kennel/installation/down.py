@@ -1,0 +1,87 @@
+"""Owns stopping an installation: `python -m kennel.installation.down`, reached as `kennel down`.
+
+Invariant: when it returns 0 no process, mount, namespace, loop device or cgroup of the installation is left, also when
+the supervisor was killed before; what lies on disk stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from kennel import assemble
+from kennel.installation import layout
+from kennel.settings import Settings
+
+PATIENCE = 150.0
+_SERVICES = ("control", "gateway", "node")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="kennel down", description="Put the pets to sleep and stop everything.")
+    parser.add_argument("--data", type=Path, help="where everything is kept")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    settings = Settings(data=options.data.absolute()) if options.data else Settings()  # type: ignore[call-arg]
+    if os.geteuid() != 0:
+        sys.exit("error: Kennel runs as root; so does `kennel down`")
+    was_running = settings.run.is_dir() and _take_down(settings)
+    if options.json:
+        print(json.dumps({"data": str(settings.data), "wasRunning": was_running}))
+    else:
+        print(f"stopped {settings.data}" if was_running else f"nothing was running in {settings.data}")
+
+
+def _take_down(settings: Settings) -> bool:
+    """Ends whatever runs; whether anything did."""
+    told = _stop(settings)
+    held = layout.lock(settings, 5.0)
+    if held is None:
+        sys.exit(f"error: {settings.data} is locked by another `kennel up` or `kennel down`")
+    with held:
+        left = [name for name in _SERVICES if layout.running(settings, name)]
+        for name in left:
+            _end(settings, name)
+        if left or not told:
+            # The supervisor did not end things in order: look at the machine and do it here.
+            layout.make(settings)
+            assemble.sweep(settings)
+    return told or bool(left)
+
+
+def _stop(settings: Settings) -> bool:
+    pid = layout.running(settings, "up")
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGTERM)
+    begun = time.monotonic()
+    said = False
+    while layout.running(settings, "up") == pid:
+        if time.monotonic() - begun > PATIENCE:
+            os.kill(pid, signal.SIGKILL)
+        if not said and time.monotonic() - begun > 2:
+            print("waiting for the pets to fall asleep …", file=sys.stderr)
+            said = True
+        time.sleep(0.05)
+    return True
+
+
+def _end(settings: Settings, name: str) -> None:
+    pid = layout.running(settings, name)
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 60
+    while layout.running(settings, name) == pid:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

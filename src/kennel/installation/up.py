@@ -1,0 +1,198 @@
+"""Owns starting an installation: `python -m kennel.installation.up`, reached as `kennel up`.
+
+Invariant: nothing half-starts: what is missing is said, with the remedy, before any process runs; a second `up` of the
+same data folder is refused by the lock; `--detach` returns only when the API answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kennel.installation import confine, layout
+from kennel.installation.supervisor import Supervisor, services
+from kennel.settings import Settings
+
+READY_SECONDS = 60.0
+
+
+def main() -> None:
+    options = _options()
+    settings = _settings(options)
+    problem = _problem(settings)
+    if problem is not None:
+        _refuse(problem)
+    layout.make(settings)
+    if options.detach:
+        _detach(settings, options)
+    held = layout.lock(settings, 10.0 if options.child else 0.0)
+    if held is None:
+        _refuse(f"{settings.data} is in use by a running Kennel; `kennel down --data {settings.data}` stops it")
+    with held:
+        _run(settings, options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="kennel up", description="Start Kennel and keep it running.")
+    parser.add_argument("--data", type=Path, help="where everything is kept")
+    parser.add_argument("--host", help="address of the API (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port of the API (default 8787)")
+    parser.add_argument("--preview-port", type=int, help="port of previews (default: port + 1)")
+    parser.add_argument("--open", action="store_true", default=None, help="no keys; loopback only")
+    parser.add_argument("--no-node", action="store_true", help="everything but sandboxes")
+    parser.add_argument("--detach", action="store_true", help="return when the API answers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    given = {name: getattr(options, name) for name in ("data", "host", "port", "preview_port", "open")}
+    words: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if options.no_node:
+        words["node"] = False
+    settings = Settings(**words)
+    settings.data = settings.data.absolute()
+    return settings
+
+
+def _problem(settings: Settings) -> str | None:
+    """Why this installation cannot start here, with what to do about it."""
+    loopback = settings.host in ("127.0.0.1", "::1", "localhost")
+    if settings.open and not loopback:
+        return f"--open turns keys off, so it binds loopback only, not {settings.host}"
+    if os.geteuid() != 0:
+        return "Kennel starts as root: node makes namespaces and mounts; control and gateway give root up at once"
+    unseen = confine.require_visible(settings.data)
+    if unseen is not None:
+        return unseen
+    if settings.node:
+        from kennel.installation import doctor
+
+        return next(
+            (f"{line.what}: {line.found}; {line.remedy}" for line in doctor.needs(settings) if not line.ok), None
+        )
+    return None
+
+
+def _refuse(why: str) -> NoReturn:
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _detach(settings: Settings, options: argparse.Namespace) -> NoReturn:
+    words = [word for word in sys.argv[1:] if word != "--detach"]
+    log = settings.data / "logs" / "up.log"
+    with open(log, "ab") as stream:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "kennel.installation.up", *words, "--child"],
+            stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True, cwd="/",
+        )  # fmt: skip
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            _refuse(f"it did not start; the end of {log}:\n{_tail(log)}")
+        if layout.running(settings, "up") == child.pid and (url := _url(settings)) and _healthy(url):
+            _announce(settings, url, options.json)
+            sys.exit(0)
+        time.sleep(0.02)
+    child.terminate()
+    _refuse(f"the API did not answer within {READY_SECONDS:g} s; see {settings.data}/logs")
+
+
+def _run(settings: Settings, options: argparse.Namespace) -> None:
+    _, key_hash = layout.admin_key(settings.data)
+    with _listen(settings) as listener:
+        host, port = listener.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        (settings.data / "url").write_text(url + "\n")
+        supervisor = Supervisor(settings, services(settings, listener), _environments(settings, key_hash))
+        layout.note_process(settings, "up", os.getpid())
+        supervisor.start()
+        announced = options.child
+        gone = time.monotonic() + READY_SECONDS
+
+        def tick() -> None:
+            nonlocal announced
+            if not announced and _healthy(url):
+                _announce(settings, url, options.json)
+                announced = True
+            elif not announced and time.monotonic() > gone:
+                print(f"warning: the API does not answer yet; see {settings.data}/logs", file=sys.stderr)
+                announced = True
+
+        try:
+            supervisor.run(tick)
+        finally:
+            supervisor.stop()
+            with contextlib.suppress(FileNotFoundError):
+                (settings.data / "url").unlink()
+            for path in settings.run.glob("*.pid"):
+                path.unlink()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+    except OSError as failure:
+        _refuse(f"cannot listen on {settings.host}:{settings.port}: {failure.strerror}; choose another --port")
+
+
+def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]]:
+    """What each service is told: all of the installation's settings for node, as much as it needs for the others."""
+    shared = {name: value for name, value in os.environ.items() if name.startswith("KENNEL_") or name == "PATH"}
+    shared["PYTHONUNBUFFERED"] = "1"
+    inside = {**shared, "KENNEL_DATA": "/data", "KENNEL_RUN_FOLDER": "/run/kennel"}
+    control = {**inside, "KENNEL_ADMIN_KEY_HASH": key_hash, "KENNEL_OPEN": str(settings.open).lower()}
+    control |= {"KENNEL_NODE": str(settings.node).lower(), "KENNEL_HOST": settings.host}
+    return {"node": {**shared, "KENNEL_DATA": str(settings.data)}, "control": control, "gateway": inside}
+
+
+def _url(settings: Settings) -> str | None:
+    try:
+        return (settings.data / "url").read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
+def _healthy(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/health", timeout=1.0) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _announce(settings: Settings, url: str, as_json: bool) -> None:
+    key_file = settings.data / "admin.key"
+    if as_json:
+        print(json.dumps({"url": url, "keyFile": str(key_file), "data": str(settings.data)}), flush=True)
+        return
+    option = (
+        ""
+        if settings.data == Settings.model_fields["data"].get_default(call_default_factory=True)
+        else (f" --data {settings.data}")
+    )
+    print(f"Kennel answers at {url}")
+    print(f"  admin key   {'none asked (--open)' if settings.open else key_file}")
+    print(f"  try         ./kennel sandbox create main{option} && ./kennel exec main{option} -- uname -a")
+    print(f"  stop        ./kennel down{option}", flush=True)
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+if __name__ == "__main__":
+    main()

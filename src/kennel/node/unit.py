@@ -1,0 +1,319 @@
+"""Owns the life of one sandbox on this machine: build, start, limit, connect, stop, remove.
+
+Called by server, one verb of one sandbox at a time (a lock each). Invariant: every verb is idempotent and can be cut
+off at any step by SIGKILL: the record is first to come and last to go, and every resource lies at a path or name that
+follows from it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from kennel.domain.capacity import Limits, Machine, Promised, refusal
+from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
+from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
+from kennel.node import cgroup, disk, erofs, guest_runtime, linux, loop, netns, rootfs
+from kennel.node.record import Record, Records
+from kennel.ports.runtime import Images, Runtime
+from kennel.wire.errors import error
+from kennel.wire.node import Counters
+
+BACKLOG = 64
+OPEN_FILES = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """Where a node keeps things, and the name its cgroups share."""
+
+    folder: Path
+    group: str
+    limits: Limits
+
+    @property
+    def sandboxes(self) -> Path:
+        return self.folder / "sandboxes"
+
+    @property
+    def image_mounts(self) -> Path:
+        return self.folder / "mounted"
+
+
+class Units:
+    """The sandboxes of this machine."""
+
+    def __init__(self, grounds: Grounds, runtime: Runtime, images: Images) -> None:
+        grounds.sandboxes.mkdir(parents=True, exist_ok=True)
+        self.grounds = grounds
+        self.runtime = runtime
+        self.images = images
+        self.records = Records(grounds.sandboxes)
+        self.tree = cgroup.find()
+        self._runtime_folder = guest_runtime.ensure(grounds.folder / "guest")
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._live: dict[str, int] = {}
+        for record in self.records.all():
+            pid = runtime.pid(record.sandbox)
+            if pid is not None:
+                self._live[record.sandbox] = pid
+
+    def places(self, sandbox: str) -> rootfs.Places:
+        return rootfs.Places(self.grounds.sandboxes / sandbox)
+
+    def group(self, sandbox: str) -> str:
+        return f"{self.grounds.group}/{sandbox}"
+
+    def build(self, sandbox: str, instance_type: str, image_digest: str, isolation: str) -> None:
+        """Writes the record and makes the disk."""
+        size = INSTANCE_TYPES.get(instance_type)
+        if size is None:
+            raise error("VALIDATION_FAILED", f"no instance type {instance_type!r}", admitted="no")
+        if isolation != "container":
+            raise error("ISOLATION_UNAVAILABLE", f"isolation {isolation!r} is not available here", admitted="no")
+        with self._locks[sandbox]:
+            self.images.resolve(image_digest)
+            known = self.records.get(sandbox)
+            if known is None:
+                self._require_room(size)
+            self.records.add(sandbox, instance_type, image_digest, isolation)
+            image = self.places(sandbox).image
+            if not image.exists():
+                fresh = image.with_name(".disk.new")
+                fresh.unlink(missing_ok=True)
+                disk.copy_sparse(disk.golden(self.grounds.folder / "golden", size.disk), fresh)
+                os.rename(fresh, image)
+
+    def start(self, sandbox: str, hostname: str) -> None:
+        """Runs the sandbox's container with the guest as PID 1; its CPU limit comes with `limit`."""
+        with self._locks[sandbox]:
+            record = self._record(sandbox)
+            if self._pid(sandbox) is not None:
+                return
+            self._clear(sandbox)
+            self._require_room(INSTANCE_TYPES[record.instance_type])
+            try:
+                self._live[sandbox] = self._run(record, hostname)
+            except OSError as failure:
+                self._clear(sandbox)
+                raise error(
+                    "SANDBOX_START_FAILED", f"{failure.strerror or failure}: {failure.filename}", admitted="no"
+                ) from failure
+            except BaseException:
+                self._clear(sandbox)
+                raise
+
+    def _run(self, record: Record, hostname: str) -> int:
+        places = self.places(record.sandbox)
+        disk.mount(places.image, places.disk)
+        disk.lay_out(places.disk, record.id_base)
+        lower = self.images.lower(record.image_digest)
+        root = lower.root if lower.root.is_dir() else erofs.mounted(lower.root, self.grounds.image_mounts)
+        rootfs.assemble(places, root, lower.usr, record.id_base)
+        netns.create(places.netns)
+        binds = [Bind(str(places.workspace), "/workspace"), Bind(str(self._runtime_folder), RUNTIME_MOUNT, True)]
+        if lower.usr is not None:
+            binds.insert(0, Bind(str(places.usr), "/usr"))
+        with self._listener(places) as listener:
+            return self.runtime.run(self._spec(record, hostname, tuple(binds)), listener.fileno())
+
+    def _spec(self, record: Record, hostname: str, binds: tuple[Bind, ...]) -> ContainerSpec:
+        size, places = INSTANCE_TYPES[record.instance_type], self.places(record.sandbox)
+        return ContainerSpec(
+            container=record.sandbox,
+            bundle=str(places.bundle),
+            rootfs=str(places.root),
+            hostname=hostname,
+            id_base=record.id_base,
+            netns=str(places.netns),
+            cgroup="/" + self.group(record.sandbox),
+            memory=size.memory,
+            pids=size.pids,
+            open_files=OPEN_FILES,
+            shm=size.memory // 4,
+            binds=binds,
+            args=guest_runtime.command(),
+        )
+
+    def _listener(self, places: rootfs.Places) -> socket.socket:
+        places.socket.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        with _short(places) as name:
+            listener.bind(name)
+        listener.listen(BACKLOG)
+        return listener
+
+    def limit(self, sandbox: str, hostname: str | None) -> None:
+        """Puts the CPU limit on; a pet-in-waiting also gets the host name of the pet it became."""
+        record = self._record(sandbox)
+        cgroup.limit_cpu(self.tree, self.group(sandbox), INSTANCE_TYPES[record.instance_type].milli_cpu)
+        if hostname is not None:
+            _rename_host(self._require_pid(sandbox), hostname)
+
+    def connect(self, sandbox: str) -> tuple[socket.socket, int]:
+        """A new connection to the guest, and a pidfd that becomes readable when its PID 1 is gone."""
+        pid = self._require_pid(sandbox)
+        pidfd = os.pidfd_open(pid)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            with _short(self.places(sandbox)) as name:
+                connection.connect(name)
+        except OSError as failure:
+            connection.close()
+            os.close(pidfd)
+            raise error(
+                "SANDBOX_LOST", f"the guest of {sandbox} does not listen: {failure}", admitted="no"
+            ) from failure
+        return connection, pidfd
+
+    def stop(self, sandbox: str) -> None:
+        """Kills the container; what it wrote stays on its disk."""
+        with self._locks[sandbox]:
+            self._clear(sandbox)
+
+    def remove(self, sandbox: str) -> None:
+        """Leaves nothing of the sandbox on this machine."""
+        with self._locks[sandbox]:
+            self._clear(sandbox)
+            places = self.places(sandbox)
+            places.image.unlink(missing_ok=True)
+            # The record is the last to go: a removal cut short is found again by it.
+            for child in sorted(places.folder.glob("*"), key=lambda path: path.name == "record.json"):
+                _delete(child)
+            if places.folder.exists():
+                _delete(places.folder)
+            self.records.forget(sandbox)
+
+    def shut_down(self) -> None:
+        """Stops every sandbox and lets go of everything but what lies on disk."""
+        for unit in {*self.runtime.list(), *(record.sandbox for record in self.records.all())}:
+            self.stop(unit)
+        erofs.release(self.grounds.image_mounts)
+        cgroup.remove(self.tree, self.grounds.group)
+
+    def usage(self, sandbox: str) -> Counters:
+        """What the sandbox uses now; zeros for one that sleeps, but for its disk."""
+        places, group = self.places(sandbox), self.group(sandbox)
+        record = self._record(sandbox)
+        used = places.image.stat().st_blocks * 512 if places.image.exists() else 0
+        return Counters(
+            cpu_seconds=cgroup.cpu_seconds(self.tree, group),
+            memory=cgroup.memory(self.tree, group),
+            pids=cgroup.pids(self.tree, group),
+            oom_kills=cgroup.oom_kills(self.tree, group),
+            disk_used=used,
+            disk_size=INSTANCE_TYPES[record.instance_type].disk,
+        )
+
+    def promised(self) -> Promised:
+        """What the sandboxes of this machine were promised: CPU and memory while they run, disk for life."""
+        cpu = memory = total_disk = 0
+        instances: defaultdict[str, int] = defaultdict(int)
+        for record in self.records.all():
+            size = INSTANCE_TYPES[record.instance_type]
+            total_disk += size.disk
+            if record.sandbox in self._live:
+                cpu, memory = cpu + size.milli_cpu, memory + size.memory
+                instances[size.name] += 1
+        return Promised(cpu, memory, total_disk, dict(instances))
+
+    def machine(self) -> Machine:
+        """The machine's size and what is free of it now."""
+        fields = dict(line.split()[:2] for line in Path("/proc/meminfo").read_text().splitlines())
+        space = os.statvfs(self.grounds.folder)
+        return Machine(
+            milli_cpu=(os.cpu_count() or 1) * 1000,
+            memory=int(fields["MemTotal:"]) * 1024,
+            memory_free=int(fields["MemAvailable:"]) * 1024,
+            disk=space.f_blocks * space.f_frsize,
+            disk_free=space.f_bavail * space.f_frsize,
+        )
+
+    def _require_room(self, size: InstanceType) -> None:
+        why = refusal(size, self.machine(), self.promised(), self.grounds.limits)
+        if why is not None:
+            raise why
+
+    def _record(self, sandbox: str) -> Record:
+        record = self.records.get(sandbox)
+        if record is None:
+            raise error("SANDBOX_NOT_FOUND", f"sandbox {sandbox} is not on this machine", admitted="no")
+        return record
+
+    def _pid(self, sandbox: str) -> int | None:
+        pid = self._live.get(sandbox)
+        if pid is not None and self.runtime.pid(sandbox) != pid:
+            del self._live[sandbox]
+            pid = None
+        return pid
+
+    def _require_pid(self, sandbox: str) -> int:
+        pid = self._pid(sandbox)
+        if pid is None:
+            raise error("SANDBOX_LOST", f"sandbox {sandbox} is not running", admitted="no")
+        return pid
+
+    def _clear(self, sandbox: str) -> None:
+        """Takes down whatever runs or is mounted for a sandbox; nothing of it need exist."""
+        self._live.pop(sandbox, None)
+        self.runtime.delete(sandbox)
+        cgroup.remove(self.tree, self.group(sandbox))
+        places = self.places(sandbox)
+        rootfs.take_down(places)
+        netns.remove(places.netns)
+        places.socket.unlink(missing_ok=True)
+        # The container's mount namespace lets go of the disk a little after its last process is gone; a second
+        # loop device over the same image in that time would corrupt it.
+        if places.image.exists() and not loop.wait_released(str(places.image)):
+            raise error(
+                "SANDBOX_START_FAILED", f"the disk of {sandbox} is still held by {loop.holder(str(places.image))}"
+            )
+
+
+class _short:
+    """The guest socket's path through /proc: AF_UNIX names are cut at 108 bytes and data folders may be deep."""
+
+    def __init__(self, places: rootfs.Places) -> None:
+        self._places = places
+
+    def __enter__(self) -> str:
+        self._folder = os.open(self._places.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._folder}/{self._places.socket.name}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._folder)
+
+
+def _rename_host(pid: int, hostname: str) -> None:
+    failure: list[OSError] = []
+
+    def work() -> None:
+        # A thread of its own: setns moves only the calling thread, which then ends.
+        try:
+            descriptor = os.open(f"/proc/{pid}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                linux.setns(descriptor, linux.CLONE_NEWUTS)
+            finally:
+                os.close(descriptor)
+            linux.sethostname(hostname)
+        except OSError as caught:
+            failure.append(caught)
+
+    thread = threading.Thread(target=work, name="uts")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        # Only node's own folders are here (mount points and the bundle): the disk was an image, now deleted.
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,62 @@
+"""Owns every setting of an installation, with its default and its unit; read from `KENNEL_*` variables.
+
+Called by installation (to start things) and assemble (to wire them). Invariant: a value that does not parse stops the
+start with its name; no setting is read anywhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+CONTROL_UID = 59711
+GATEWAY_UID = 59712
+"""Fixed numeric users (no account is made); group ids are the same numbers."""
+
+
+def default_data() -> Path:
+    """`/var/lib/kennel` as root, else under the home folder."""
+    return Path("/var/lib/kennel") if os.geteuid() == 0 else Path.home() / ".local/share/kennel"
+
+
+class Settings(BaseSettings):
+    """All settings. Sizes in bytes, times in seconds unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(env_prefix="KENNEL_", extra="ignore")
+
+    data: Path = Field(default_factory=default_data, description="where everything is kept")
+    host: str = Field("127.0.0.1", description="address of the API")
+    port: int = Field(8787, ge=0, le=65535, description="port of the API; 0 takes a free one")
+    preview_port: int | None = Field(None, ge=0, le=65535, description="port of previews; default port + 1")
+    allowed_hosts: str = Field("", description="host names the API answers to besides loopback, comma-separated")
+    open: bool = Field(False, description="no keys; loopback only")
+    node: bool = Field(True, description="start node; without it sandbox calls answer NODE_UNAVAILABLE")
+    runtime: str = Field("auto", description="runc, crun, or auto: the first that works")
+    database_url: str | None = Field(None, description="SQLAlchemy URL of the log; default SQLite under data")
+    warm_pool: int = Field(1, ge=0, le=64, description="started pets-in-waiting of the default type and image")
+    overcommit_cpu: float = Field(16.0, gt=0, description="times the machine's CPUs that may be promised")
+    overcommit_memory: float = Field(4.0, gt=0, description="times the machine's memory that may be promised")
+    overcommit_disk: float = Field(8.0, gt=0, description="times the machine's disk that may be promised")
+    floor_fraction: float = Field(0.10, ge=0, lt=1, description="part of memory and disk that stays free")
+    floor_disk: int = Field(8 * 1024**3, ge=0, description="bytes of disk that stay free")
+    max_instances: dict[str, int] = Field({}, description='JSON, by instance type: {"standard-4": 2}')
+    log_level: str = Field("INFO", description="of the services' own logs")
+    run_folder: Path | None = Field(None, description="where the services meet; default `run` under data")
+    admin_key_hash: str | None = Field(None, description="SHA-256 (hex) of the admin key; set by `up`")
+
+    @property
+    def installation(self) -> str:
+        """Eight hex digits that name this installation's cgroups; from the data folder's real path."""
+        return hashlib.sha256(str(self.data.resolve()).encode()).hexdigest()[:8]
+
+    @property
+    def run(self) -> Path:
+        return self.run_folder or self.data / "run"
+
+    @property
+    def node_socket(self) -> Path:
+        return self.run / "node.sock"
