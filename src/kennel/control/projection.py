@@ -41,7 +41,6 @@ class Projections:
         self._log, self._max, self._version = log, max_folds, version
         self._folds: OrderedDict[tuple[str, str], StreamFold[Projection]] = OrderedDict()
         self._saved: dict[tuple[str, str], int] = {}
-        self._evicting: asyncio.Task[None] | None = None
 
     async def fold(self, project: str, path: str) -> StreamFold[Projection]:
         """The live fold of one sandbox's stream."""
@@ -67,14 +66,16 @@ class Projections:
     async def wait_until_processed(self, project: str, path: str, offset: int, timeout: float) -> Snapshot:
         """The projection once it has processed `offset`; WAIT_TIMEOUT after `timeout` seconds."""
         fold = await self.fold(project, path)
-        await fold.wait_until(offset, timeout)
+        with fold.pinned():
+            await fold.wait_until(offset, timeout)
         return Snapshot(fold.offset, fold.state)
 
     async def append_and_fold(self, project: str, path: str, events: Sequence[NewEvent]) -> Projection:
         """Appends to the sandbox's stream and returns the projection that has these events in it."""
         fold = await self.fold(project, path)
-        landed = await self._log.append(project, path, events)
-        await fold.wait_until(max(event.offset for event in landed), WAIT)
+        with fold.pinned():
+            landed = await self._log.append(project, path, events)
+            await fold.wait_until(max(event.offset for event in landed), WAIT)
         return fold.state
 
     async def load(self, project: str, paths: Sequence[str]) -> None:
@@ -103,7 +104,7 @@ class Projections:
         surplus = len(self._folds) - self._max
         if surplus <= 0:
             return
-        going = [a for a, fold in list(self._folds.items())[:surplus] if not fold.watched]
+        going = [a for a, fold in list(self._folds.items())[:surplus] if not fold.in_use]
         await self.save(going)
         for address in going:
             fold = self._folds.pop(address, None)

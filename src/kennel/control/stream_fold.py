@@ -7,9 +7,10 @@ Used by keys, projects, the catalogue and the sandboxes' projections. Invariant:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from kennel.domain.event import Event
@@ -33,6 +34,7 @@ class StreamFold(Generic[S]):
         self._log, self._evolve = log, evolve
         self._live = False
         self._heard = 0
+        self._pins = 0
         self._loading = asyncio.Lock()
         self._stop: Callable[[], None] | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -122,10 +124,19 @@ class StreamFold(Generic[S]):
 
         return stop
 
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Marks the fold as in use, so that nobody lets it go meanwhile."""
+        self._pins += 1
+        try:
+            yield
+        finally:
+            self._pins -= 1
+
     @property
-    def watched(self) -> bool:
-        """Whether somebody waits for or watches this fold."""
-        return bool(self._watchers or self._waiters)
+    def in_use(self) -> bool:
+        """Whether somebody works with, waits for or watches this fold."""
+        return bool(self._watchers or self._waiters or self._pins)
 
     def close(self) -> None:
         """Stops listening; a later `ready()` resumes from the own position."""

@@ -14,6 +14,7 @@ import msgspec
 
 from kennel.domain.chain import canonical
 from kennel.domain.event import PLATFORM_KEY_PREFIX, NewEvent, Source, is_platform_type
+from kennel.domain.event_types import check_payload
 from kennel.wire.errors import KennelError, error
 
 MAX_PAYLOAD = 256 * 1024
@@ -107,6 +108,8 @@ def admit(events: Sequence[NewEvent]) -> list[Draft]:
         if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or not 1 <= offset < 2**53):
             raise _refuse(index, "offset", "must be a positive whole number")
         payload, payload_json = _json(index, "payload", event.payload, MAX_PAYLOAD)
+        if event.source.platform and is_platform_type(event.type):
+            check_payload(index, event.type, payload)
         metadata, metadata_json = _json(index, "metadata", event.metadata, MAX_METADATA)
         total += len(payload_json) + len(metadata_json)
         drafts.append(

@@ -59,14 +59,14 @@ EMPTY = Projection()
 def _born(state: Projection, event: Event) -> Projection:
     if state.birth_certificate is not None:
         return state
-    config = event.payload.get("config", {})
+    config = event.payload["config"]
     birth = Birth(
-        sandbox_id=config.get("sandboxId", ""),
-        instance_type=config.get("instanceType", ""),
-        image=config.get("image", ""),
-        image_digest=config.get("imageDigest", ""),
-        isolation=config.get("isolation", ""),
-        persist=config.get("persist", "workspace"),
+        sandbox_id=config["sandboxId"],
+        instance_type=config["instanceType"],
+        image=config["image"],
+        image_digest=config["imageDigest"],
+        isolation=config["isolation"],
+        persist=config["persist"],
         created_at=event.created_at,
     )
     return msgspec.structs.replace(state, birth_certificate=birth, status="created", **msgspec.structs.asdict(birth))

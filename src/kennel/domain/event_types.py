@@ -1,0 +1,131 @@
+"""Owns the catalogue of Kennel's own events: every platform type, its payload, its stream and its writer.
+
+Asked by `admission` before a platform event is taken; `docs/events.md` is written from it. Invariant: no service can
+append a platform event that is not listed here or does not have the listed shape, so a fold may rely on both.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kennel.domain import sandbox_events as sandbox
+from kennel.domain.sandbox_events import Nothing, Payload, Short
+from kennel.wire.errors import error
+
+
+class StreamCreated(Payload):
+    project: Short
+    path: Short
+    stream_id: Short
+
+
+class ChildStreamCreated(Payload):
+    child_path: Short
+
+
+class ProjectCreated(Payload):
+    name: Short
+    request_id: Short
+
+
+class KeyCreated(Payload):
+    key_id: Short
+    project: str | None
+    scopes: list[str]
+    name: Short
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class KeyRevoked(Payload):
+    key_id: Short
+
+
+class SandboxAssigned(Payload):
+    path: Short
+    generation: Annotated[int, msgspec.Meta(ge=1)]
+    room_id: Short
+    instead_of: Short | UnsetType = UNSET
+
+
+class CleanupRequested(Payload):
+    room_id: Short
+
+
+class Cleaned(Payload):
+    path: Short
+    room_id: Short
+
+
+class EventType(msgspec.Struct, frozen=True):
+    """One type: the shape of its payload, the stream it lies on, which service writes it, and what it means."""
+
+    name: str
+    payload: type[Payload]
+    stream: str
+    writer: str
+    meaning: str
+
+
+_OWN = "the sandbox's own"
+_LIFE = "lifecycle"
+
+EVENT_TYPES: dict[str, EventType] = {
+    t.name: t
+    for t in (
+        EventType("stream/created", StreamCreated, "every stream", "log", "the stream exists; always at offset 1"),
+        EventType(
+            "stream/child-stream-created", ChildStreamCreated, "every ancestor", "log", "a stream was born below"
+        ),
+        EventType("project/created", ProjectCreated, "installation `/projects`", "projects", "the project exists"),
+        EventType("key/created", KeyCreated, "installation `/keys`", "keys", "the key is in force; its hash is kept"),
+        EventType("key/revoked", KeyRevoked, "installation `/keys`", "keys", "the key is void for good"),
+        EventType(
+            "sandbox/create-requested", sandbox.CreateRequested, "`/sandboxes`", "catalogue",
+            "the claim: this name is taken by this request",
+        ),
+        EventType(
+            "sandbox/create-abandoned", sandbox.CreateAbandoned, "`/sandboxes`", "catalogue",
+            "the claim's sandbox can never be made; the name is free",
+        ),
+        EventType("sandbox/created", sandbox.Created, _OWN, _LIFE, "the sandbox is born; the first one counts"),
+        EventType(
+            "sandbox/configured", sandbox.Configured, _OWN, _LIFE,
+            "settings changed; `env` merges by key and null unsets, the others replace",
+        ),
+        EventType("sandbox/start-requested", sandbox.StartRequested, _OWN, _LIFE, "a start was asked for"),
+        EventType("sandbox/started", Nothing, _OWN, _LIFE, "the sandbox runs"),
+        EventType("sandbox/workspace-restored", sandbox.Backup, _OWN, _LIFE, "the workspace is that of this backup"),
+        EventType("sandbox/sleep-requested", Nothing, _OWN, _LIFE, "a sleep was asked for"),
+        EventType("sandbox/backup-created", sandbox.Backup, _OWN, _LIFE, "the workspace is safe under this id"),
+        EventType("sandbox/backup-failed", sandbox.BackupFailed, _OWN, _LIFE, "no backup was made; the last stands"),
+        EventType("sandbox/stopped", sandbox.Stopped, _OWN, _LIFE, "the sandbox runs no more"),
+        EventType("sandbox/kill-requested", Nothing, _OWN, _LIFE, "a kill was asked for"),
+        EventType("sandbox/destroy-requested", Nothing, _OWN, _LIFE, "its end was asked for"),
+        EventType("sandbox/destroyed", Nothing, _OWN, _LIFE, "the sandbox is gone and its name retired; terminal"),
+        EventType("sandbox/snapshot-skipped", sandbox.SnapshotSkipped, _OWN, _LIFE, "a stop took no backup, and why"),
+        EventType("sandbox/restore-failed", sandbox.RestoreFailed, _OWN, _LIFE, "the backup could not be mounted"),
+        EventType("sandbox/workspace-expired", sandbox.Backup, _OWN, _LIFE, "this backup aged out; the next is empty"),
+        EventType("sandbox/exec-started", sandbox.ExecStarted, _OWN, _LIFE, "a command was admitted"),
+        EventType("sandbox/exec-finished", sandbox.ExecFinished, _OWN, _LIFE, "how that command ended"),
+        EventType("room/sandbox-assigned", SandboxAssigned, "the room's own", "rooms", "the room uses this sandbox"),
+        EventType("room/cleanup-requested", CleanupRequested, "the room's own", "rooms", "its end was asked for"),
+        EventType("room/cleaned", Cleaned, "the room's own", "rooms", "this sandbox of the room is gone"),
+    )
+}  # fmt: skip
+"""By name, in the order of the page."""
+
+
+def check_payload(index: int, name: str, payload: dict[str, object]) -> None:
+    """INVALID_EVENT when this platform type is not listed or its payload has another shape."""
+    known = EVENT_TYPES.get(name)
+    if known is None:
+        raise error("INVALID_EVENT", f"event {index}: '{name}' is no event of Kennel's", details={"index": index})
+    try:
+        msgspec.convert(payload, known.payload)
+    except msgspec.ValidationError as fault:
+        raise error(
+            "INVALID_EVENT", f"event {index}: '{name}' has another payload: {fault}", details={"index": index}
+        ) from None

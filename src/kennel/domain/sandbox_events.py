@@ -1,0 +1,115 @@
+"""Owns what each `sandbox/*` event says: its payload's shape, field by field.
+
+Read by `event_types`, which the log asks before it takes a platform event. Invariant: payloads are stored for ever, so
+fields are only ever added, and only as optional ones; the environment appears in `configured` and the claim alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+MAX_COMMAND = 500
+"""Characters of a command that are kept in the log."""
+
+MAX_TEXT = 1024
+"""Characters of a name, an id or a path; messages of failures have no limit of their own."""
+
+Short = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Command = Annotated[str, msgspec.Meta(max_length=MAX_COMMAND)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Payload(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """What every payload has in common: camelCase, nothing beyond the listed fields."""
+
+
+class Nothing(Payload):
+    """Says all by its type."""
+
+
+class CreateRequested(Payload):
+    path: Short
+    instance_type: Short
+    image: Short
+    image_digest: Short
+    isolation: Short
+    persist: Short
+    labels: dict[str, str]
+    request_id: Short
+    sandbox_id: Short
+    sleep_after: str | int | UnsetType | None = UNSET
+    keep_alive: bool | UnsetType = UNSET
+    env: dict[str, str | None] | UnsetType = UNSET
+
+
+class CreateAbandoned(Payload):
+    path: Short
+    request_id: Short
+    code: Short
+    reason: str
+
+
+class Config(Payload):
+    instance_type: Short
+    image: Short
+    image_digest: Short
+    isolation: Short
+    persist: Short
+    sandbox_id: Short
+
+
+class Created(Payload):
+    config: Config
+
+
+class Configured(Payload):
+    env: dict[str, str | None] | UnsetType = UNSET
+    sleep_after: str | int | UnsetType | None = UNSET
+    keep_alive: bool | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
+
+
+class StartRequested(Payload):
+    empty: bool | UnsetType = UNSET
+
+
+class Stopped(Payload):
+    reason: Short | UnsetType = UNSET
+
+
+class Backup(Payload):
+    backup_id: Short
+
+
+class BackupFailed(Payload):
+    error: str
+
+
+class SnapshotSkipped(Payload):
+    reason: str
+
+
+class RestoreFailed(Payload):
+    error: str
+    backup_id: Short | UnsetType = UNSET
+
+
+class ExecStarted(Payload):
+    exec_id: Short
+    command: Command
+    cwd: Annotated[str, msgspec.Meta(max_length=4096)] | UnsetType = UNSET
+    timeout_ms: Count | UnsetType = UNSET
+
+
+class ExecFinished(Payload):
+    exec_id: Short
+    timed_out: bool
+    duration_ms: float
+    stdout_bytes: Count
+    stderr_bytes: Count
+    exit_code: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    signal: Short | UnsetType = UNSET
