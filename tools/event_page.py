@@ -33,7 +33,8 @@ are looked up. Every other type is free for callers to use.
 
 An append takes 1 to {MAX_BATCH} events and {MAX_BATCH_BYTES // 1024 // 1024} MiB, and lands whole or not at all.
 A payload has at most {MAX_PAYLOAD // 1024} KiB of JSON, metadata {MAX_METADATA // 1024} KiB,
-a key {MAX_KEY} characters. A key that the stream already knows answers with the old event if type, payload and metadata are equal; otherwise the
+a key {MAX_KEY} characters. A key that the stream already knows answers with the old event if type,
+payload and metadata are equal; otherwise the
 whole batch is refused (`IDEMPOTENCY_CONFLICT`). An event given with `offset` lands exactly there, or the batch is
 refused (`OFFSET_CONFLICT`).
 

@@ -16,7 +16,6 @@ from kennel.domain.principal import Principal
 
 STREAM = "/sandboxes"
 REQUESTED, ABANDONED = "sandbox/create-requested", "sandbox/create-abandoned"
-CREATED, CONFIGURED = "sandbox/created", "sandbox/configured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +74,6 @@ def request(who: Principal, claims: Claims, payload: dict[str, Any], offset: int
     path = payload["path"]
     key = f"claim:{claims.abandonments.get(path, 0)}:{digest_of(path)}"
     return fact(who, REQUESTED, payload, key=key, offset=offset)
-
-
-def birth(who: Principal, claim: Claim) -> list[NewEvent]:
-    """The one batch that brings a claim's sandbox to life: `created`, and `configured` if anything was asked for.
-
-    Keyed, so that a resumed creation appends the same batch again and changes nothing.
-    """
-    options = claim.options
-    config = {
-        "instanceType": options.instance_type,
-        "image": options.image,
-        "imageDigest": claim.image_digest,
-        "isolation": options.isolation,
-        "persist": options.persist,
-        "sandboxId": claim.sandbox_id,
-    }
-    settings: dict[str, Any] = {}
-    if options.env:
-        settings["env"] = options.env
-    if options.sleep_after is not None:
-        settings["sleepAfter"] = options.sleep_after
-    if options.keep_alive:
-        settings["keepAlive"] = True
-    if options.labels:
-        settings["labels"] = options.labels
-    events = [fact(who, CREATED, {"config": config}, key="created")]
-    if settings:
-        events.append(fact(who, CONFIGURED, settings, key="configured-at-birth"))
-    return events
 
 
 def claim_of(event: Event, *, fresh: bool = False) -> Claim:

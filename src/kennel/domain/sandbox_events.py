@@ -78,6 +78,7 @@ class StartRequested(Payload):
 
 class Stopped(Payload):
     reason: Short | UnsetType = UNSET
+    oom_killed: bool | UnsetType = UNSET
 
 
 class Backup(Payload):
