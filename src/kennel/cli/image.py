@@ -9,7 +9,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from kennel.cli.flags import DEFAULTS, Flags
-from kennel.cli.output import show_json, show_table
+from kennel.cli.output import plain, show_json, show_table
 
 app = App(name="image", help="Build, list and remove images.")
 app.command("kennel.cli.installation:image_build", name="build", help="Build an image on this machine.")
@@ -24,4 +24,10 @@ def list_(*, flags: Flags = DEFAULTS) -> None:
     if flags.json:
         show_json(found)
     else:
-        show_table(("NAME", "DIGEST"), ((view.name, view.digest) for view in found))
+        show_table(
+            ("NAME", "SIZE", "DIGEST", "DESCRIPTION"),
+            (
+                (view.name, f"{view.size // 1_000_000} MB" if view.size else "-", view.digest, plain(view.description))
+                for view in found
+            ),
+        )

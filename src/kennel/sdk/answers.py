@@ -92,10 +92,17 @@ class ProjectList(Shape):
 
 
 class ImageView(Shape):
-    """An image that is on the server; sandboxes are made from its digest, whatever its name means later."""
+    """An image that is on the server; sandboxes are made from its digest, whatever its name means later.
+
+    `size` is in bytes, 0 for `host`, which is no file; `created` in seconds since 1970.
+    """
 
     name: str
     digest: str
+    kind: str = ""
+    size: int = 0
+    created: float = 0.0
+    description: str = ""
 
 
 class ImageList(Shape):
@@ -104,6 +111,15 @@ class ImageList(Shape):
 
 class SessionList(Shape):
     sessions: list[str]
+
+
+def encoded(body: Any) -> bytes:
+    """A request's body as JSON; VALIDATION_FAILED for what JSON cannot hold, such as bytes that are not UTF-8."""
+    try:
+        return msgspec.json.encode(body)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as failure:
+        hint = "text must be Unicode; bytes can go through stdin"
+        raise error("VALIDATION_FAILED", f"this cannot be sent: {failure}", hint=hint, admitted="no") from failure
 
 
 def decoded(raw: bytes, shape: type[T]) -> T:

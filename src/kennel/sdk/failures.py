@@ -24,6 +24,8 @@ UP_HINT = "start it with 'kennel up', or say where it is with KENNEL_URL"
 def lost(failure: Exception, url: str) -> KennelError:
     """The error for a failed exchange with the server at `url`."""
     reason = str(failure) or type(failure).__name__
+    if isinstance(failure, httpcore2.LocalProtocolError):
+        return error("VALIDATION_FAILED", f"the request cannot be sent: {reason}", admitted="no")
     if isinstance(failure, httpcore2.ConnectError | httpcore2.ConnectTimeout | httpcore2.PoolTimeout):
         return error("CONNECTION_LOST", f"no server answers at {url} ({reason})", hint=UP_HINT, admitted="no")
     if isinstance(failure, httpcore2.TimeoutException):

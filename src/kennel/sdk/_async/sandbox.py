@@ -12,7 +12,7 @@ from typing import Any
 from kennel.sdk._async.session import AsyncSession
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import SessionList
-from kennel.sdk.execution import exec_body, read_as_asked
+from kennel.sdk.execution import exec_body
 from kennel.sdk.names import PREFIX, new_request_id, segment
 from kennel.wire.results import ExecResult, SandboxView
 
@@ -94,8 +94,7 @@ class AsyncSandbox:
             command, argv=argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, user=user, session_id=session_id,
             encoding=encoding, max_bytes=max_bytes,
         )  # fmt: skip
-        answer = await self._transport.call("POST", f"{self._route}/exec", ExecResult, body=body, extra=timeout)
-        return read_as_asked(answer, encoding)
+        return await self._transport.call("POST", f"{self._route}/exec", ExecResult, body=body, extra=timeout)
 
     async def start(self) -> SandboxView:
         """Boots it now rather than at its next command; nothing happens when it runs."""

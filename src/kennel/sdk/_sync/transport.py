@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import httpcore2
-import msgspec
 
-from kennel.sdk.answers import body_or_none, decoded
+from kennel.sdk.answers import body_or_none, decoded, encoded
 from kennel.sdk.discovery import Address
 from kennel.sdk.failures import BROKEN, lost, worth_repeating
 from kennel.wire.errors import KennelError, error, from_wire
@@ -80,7 +79,7 @@ class Transport:
             headers["Idempotency-Key"] = request_id
         content = None
         if body is not None:
-            content, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
+            content, headers["Content-Type"] = encoded(body), "application/json"
         wait = None if extra is None else self.timeout + extra
         send = self._persist if repeat or request_id else self._exchange
         raw = send(method, target, headers, content, wait)
