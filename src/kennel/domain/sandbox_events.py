@@ -101,16 +101,16 @@ class RestoreFailed(Payload):
 class ExecStarted(Payload):
     exec_id: Short
     command: Command
-    cwd: Annotated[str, msgspec.Meta(max_length=4096)] | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
     timeout_ms: Count | UnsetType = UNSET
 
 
 class ExecFinished(Payload):
     exec_id: Short
     timed_out: bool
-    duration_ms: float
-    stdout_bytes: Count
-    stderr_bytes: Count
+    duration_ms: float | UnsetType = UNSET
+    stdout_bytes: Count | UnsetType = UNSET
+    stderr_bytes: Count | UnsetType = UNSET
     exit_code: int | UnsetType = UNSET
     error: str | UnsetType = UNSET
     signal: Short | UnsetType = UNSET
