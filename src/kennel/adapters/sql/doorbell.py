@@ -7,6 +7,8 @@ position, so a lost ring only delays, by at most POLL seconds.
 from __future__ import annotations
 
 import logging
+import select
+import socket
 import threading
 from collections.abc import Callable
 
@@ -26,36 +28,44 @@ class Doorbell:
 
     def __init__(self, url: URL | None, ring: Ring) -> None:
         self._url, self._ring = url, ring
-        self._closing = threading.Event()
+        self._end, self._ended = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="kennel-log-doorbell", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, within POLL seconds."""
-        self._closing.set()
+        """Ends the thread."""
+        self._end.close()
         self._thread.join()
+        self._ended.close()
+
+    def _wait(self, *files: int) -> bool:
+        """Waits POLL seconds, or until one of `files` has something to read; False when it is time to end."""
+        poll = select.poll()
+        for file in (self._ended.fileno(), *files):
+            poll.register(file, select.POLLIN)
+        return self._ended.fileno() not in {file for file, _ in poll.poll(POLL * 1000)}
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            if self._url is None:
-                if not self._closing.wait(POLL):
-                    self._ring(None)
-            else:
-                self._listen(self._url)
+        if self._url is None:
+            while self._wait():
+                self._ring(None)
+        else:
+            while self._listen(self._url):
+                log.info("listening for the log's notifications again")
 
-    def _listen(self, url: URL) -> None:
+    def _listen(self, url: URL) -> bool:
+        """Rings for each notification until the connection fails; False when it is time to end."""
         import psycopg  # only where PostgreSQL is used
 
         words = url.set(drivername="postgresql").render_as_string(hide_password=False)
         try:
             with psycopg.connect(words, autocommit=True, connect_timeout=10) as connection:
                 connection.execute("LISTEN kennel_log")
-                while not self._closing.is_set():
-                    for notice in connection.notifies(timeout=POLL):
-                        self._ring(int(notice.payload))
-                        if self._closing.is_set():
-                            return
-                    self._ring(None)
+                self._ring(None)
+                while self._wait(connection.fileno()):
+                    newest = max((int(notice.payload) for notice in connection.notifies(timeout=0)), default=None)
+                    self._ring(newest)
+                return False
         except (psycopg.Error, OSError):
             log.warning("the log's notifications were interrupted", exc_info=True)
-            self._closing.wait(POLL)
+            return self._wait()
