@@ -1,15 +1,13 @@
 """Owns the wiring: settings in, one running service out; the only file that knows every adapter.
 
-Run as `python -m kennel.assemble node|control|gateway` by the supervisor. Invariant: nothing here decides anything; what
-is imported depends on the role, so that node never loads a web framework and gateway never a database.
+Run as `python -m kennel.assemble node|control|gateway` by the supervisor. Invariant: nothing is decided here; what
+is imported depends on the role: node never loads a web framework, gateway never a database.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
-import os
 import signal
 import socket
 import sys
@@ -18,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from kennel.domain.capacity import Limits
 from kennel.domain.container import RuntimeFinding
+from kennel.domain.principal import SYSTEM
 from kennel.settings import CONTROL_UID, Settings
 from kennel.wire.errors import error
 
 if TYPE_CHECKING:
+    from kennel.api.services import Services
     from kennel.node.unit import Units
     from kennel.ports.runtime import Runtime
 
@@ -108,6 +108,94 @@ def sweep(settings: Settings) -> None:
     units, _ = build_units(settings)
     units.shut_down()
     folder.release(settings.data / "node")
+
+
+def run_control(settings: Settings) -> None:
+    """The API over its services; ends on SIGTERM after the pets are asleep."""
+    import uvloop
+
+    uvloop.run(_control(settings))
+
+
+async def _control(settings: Settings) -> None:
+    from kennel.adapters.node_client.link import NodeClient
+    from kennel.adapters.sql.event_log import open_log
+    from kennel.api.services import Services
+    from kennel.control import (
+        catalogue,
+        fleet,
+        keys,
+        pool,
+        projection,
+        projects,
+        reconciler,
+        recorder,
+        rooms,
+        sandboxes,
+    )
+    from kennel.relay.link import open_guest
+
+    log = await open_log(settings.database_url or f"sqlite:///{settings.data}/kennel.db")
+    node = NodeClient(str(settings.node_socket))
+    projections = projection.Projections(log)
+    tenants = projects.Projects(log)
+    access = keys.Keys(log, tenants)
+    if settings.admin_key_hash is not None:
+        await access.ensure_admin(settings.admin_key_hash)
+    names = catalogue.Catalogue(log, projections)
+    pets = fleet.Fleet(node, open_guest, projections)
+    waiting = pool.Pool(pets, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
+    facts = recorder.Recorder(log)
+    lives = sandboxes.Sandboxes(names, projections, pets, waiting, facts)
+
+    async def known() -> list[str]:
+        return [view.name for view in await tenants.list(SYSTEM)]
+
+    keeper = reconciler.Reconciler(known, names, pets, waiting, lives)
+    services = Services(
+        sandboxes=lives,
+        keys=access,
+        projects=tenants,
+        rooms=rooms.Rooms(log, lives),
+        images=node.list_images,
+        healthy=lambda: keeper.settled or not settings.node,
+    )
+    facts.start()
+    if settings.node:
+        keeper.start()
+        waiting.start()
+    try:
+        await _serve(settings, services)
+    finally:
+        await keeper.close()
+        await waiting.close()
+        await keeper.put_all_to_sleep()
+        await pets.close()
+        await facts.close()
+        await projections.save()
+        await log.close()
+
+
+async def _serve(settings: Settings, services: Services) -> None:
+    import uvicorn
+
+    from kennel.api.app import create_app
+    from kennel.api.services import ApiSettings
+
+    hosts = frozenset(name.strip() for name in settings.allowed_hosts.split(",") if name.strip())
+    app = create_app(services, ApiSettings(open=settings.open, allowed_hosts=hosts))
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        backlog=1024,
+    )
+    with socket.socket(fileno=settings.listener) as listener:
+        await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def run_gateway(_: Settings) -> None:

@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     max_instances: dict[str, int] = Field({}, description='JSON, by instance type: {"standard-4": 2}')
     log_level: str = Field("INFO", description="of the services' own logs")
     run_folder: Path | None = Field(None, description="where the services meet; default `run` under data")
+    listener: int = Field(3, ge=3, description="descriptor of the API's listening socket; set by `up`")
     admin_key_hash: str | None = Field(None, description="SHA-256 (hex) of the admin key; set by `up`")
 
     @property

@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from kennel.node.cgroup import Tree
+from kennel.node.folder import mount_points_below
 from kennel.node.unit import Units
 from kennel.wire.node import Unit
 
@@ -40,10 +41,8 @@ def take(units: Units) -> list[Unit]:
 def _mounts(folder: Path) -> dict[str, int]:
     counts: defaultdict[str, int] = defaultdict(int)
     prefix = f"{folder}/"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        target = line.split()[4].encode().decode("unicode_escape")
-        if target.startswith(prefix):
-            counts[target[len(prefix) :].split("/")[0]] += 1
+    for target in mount_points_below(folder):
+        counts[target[len(prefix) :].split("/")[0]] += 1
     return dict(counts)
 
 

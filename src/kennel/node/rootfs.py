@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kennel.node import idmap, linux
+from kennel.node import folder, idmap, linux
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,6 @@ class Places:
     def record(self) -> Path:
         return self.folder / "record.json"
 
-    def mounts(self) -> tuple[Path, ...]:
-        """Every mount point, innermost first."""
-        lowers = (self.folder / "lower-root", self.folder / "lower-usr")
-        return (self.workspace, self.usr, self.root, *lowers, self.disk)
-
 
 def assemble(places: Places, root: Path, usr: Path | None, id_base: int) -> None:
     """Mounts the overlays of a sandbox whose disk is mounted; whatever is already there is left.
@@ -81,8 +76,7 @@ def _overlay(places: Places, name: str, source: Path, userns: int) -> None:
         return
     shifted = places.folder / f"lower-{name}"
     shifted.mkdir(exist_ok=True)
-    if not os.path.ismount(shifted):
-        linux.clone_mount_idmapped(str(source), str(shifted), userns, read_only=True)
+    linux.clone_mount_idmapped(str(source), str(shifted), userns, read_only=True)
     try:
         _mount_overlay(places, name, shifted, target)
     finally:
@@ -101,7 +95,6 @@ def _mount_overlay(places: Places, name: str, lower: Path, target: Path) -> None
 
 
 def take_down(places: Places) -> None:
-    """Unmounts everything of a sandbox, innermost first."""
-    for target in places.mounts():
-        while os.path.ismount(target):
-            linux.umount(str(target), linux.MNT_DETACH)
+    """Unmounts everything below a sandbox's folder, the newest first."""
+    for target in reversed(folder.mount_points_below(places.folder)):
+        linux.umount(target, linux.MNT_DETACH)

@@ -115,8 +115,7 @@ class Server:
         return None, []
 
     def start(self, request: wire.Start) -> Answer:
-        self._units.start(request.sandbox, request.hostname)
-        return None, []
+        return self._units.start(request.sandbox, request.hostname), []
 
     def limit(self, request: wire.Limit) -> Answer:
         self._units.limit(request.sandbox, request.hostname)

@@ -89,16 +89,17 @@ class Units:
                 disk.copy_sparse(disk.golden(self.grounds.folder / "golden", size.disk), fresh)
                 os.rename(fresh, image)
 
-    def start(self, sandbox: str, hostname: str) -> None:
-        """Runs the sandbox's container with the guest as PID 1; its CPU limit comes with `limit`."""
+    def start(self, sandbox: str, hostname: str) -> bool:
+        """Runs the sandbox's container with the guest as PID 1 (its CPU limit comes with `limit`); False if it ran."""
         with self._locks[sandbox]:
             record = self._record(sandbox)
             if self._pid(sandbox) is not None:
-                return
+                return False
             self._clear(sandbox)
             self._require_room(INSTANCE_TYPES[record.instance_type])
             try:
                 self._live[sandbox] = self._run(record, hostname)
+                return True
             except OSError as failure:
                 self._clear(sandbox)
                 raise error(

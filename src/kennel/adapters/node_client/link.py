@@ -41,13 +41,14 @@ class NodeClient:
         return await self._call(wire.ListImages(), list[dict[str, Any]])
 
     async def build(self, sandbox: str, instance_type: str, image_digest: str, isolation: str) -> None:
-        await self._call(wire.Build(sandbox, instance_type, image_digest, isolation), None)
+        await self._call(wire.Build(sandbox, instance_type, image_digest, isolation), type(None))
 
-    async def start(self, sandbox: str, hostname: str) -> None:
-        await self._call(wire.Start(sandbox, hostname), None)
+    async def start(self, sandbox: str, hostname: str) -> bool:
+        """Whether this call started it; False when it was running."""
+        return await self._call(wire.Start(sandbox, hostname), bool)
 
     async def limit(self, sandbox: str, hostname: str | None = None) -> None:
-        await self._call(wire.Limit(sandbox, hostname), None)
+        await self._call(wire.Limit(sandbox, hostname), type(None))
 
     async def connect(self, sandbox: str) -> tuple[socket.socket, int]:
         """A socket connected to the guest and a pidfd of its PID 1, both the caller's to close."""
@@ -58,10 +59,10 @@ class NodeClient:
         return socket.socket(fileno=descriptors[0]), descriptors[1]
 
     async def stop(self, sandbox: str) -> None:
-        await self._call(wire.Stop(sandbox), None)
+        await self._call(wire.Stop(sandbox), type(None))
 
     async def remove(self, sandbox: str) -> None:
-        await self._call(wire.Remove(sandbox), None)
+        await self._call(wire.Remove(sandbox), type(None))
 
     async def usage(self, sandbox: str) -> wire.Counters:
         return await self._call(wire.Usage(sandbox), wire.Counters)
@@ -73,7 +74,7 @@ class NodeClient:
         """Ends the connection; pending calls raise."""
         self._lose("the connection to node was closed")
 
-    async def _call(self, request: wire.Request, kind: Any) -> Any:
+    async def _call(self, request: wire.Request, kind: type[T]) -> T:
         ok, descriptors = await self._send(request)
         _close(descriptors)
         return msgspec.convert(ok, kind)

@@ -1,0 +1,99 @@
+"""Owns pets-in-waiting: containers of the default type and image that run before anybody asked for one.
+
+Called by sandboxes (take, give back) and by itself (refill). Invariant: a waiting container has no name and nobody's
+data; it is given away once, or stopped; it never takes the last room on the machine (a refusal ends the refilling).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from kennel.control.fleet import Fleet
+from kennel.control.live import Live
+from kennel.domain.create_options import CreateOptions
+from kennel.wire.errors import KennelError, error
+
+log = logging.getLogger("kennel.pool")
+
+RETRY_SECONDS = 30.0
+HOSTNAME = "kennel"
+_DEFAULT = CreateOptions()
+
+
+class Pool:
+    """`size` containers of the default type, image and isolation."""
+
+    def __init__(self, fleet: Fleet, size: int) -> None:
+        self._fleet = fleet
+        self._size = size
+        self._waiting: list[Live] = []
+        self._making: set[str] = set()
+        self._digest = ""
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._size > 0:
+            self._task = asyncio.get_running_loop().create_task(self._refill(), name="pool")
+
+    @property
+    def sandboxes(self) -> set[str]:
+        """Ids that belong to the pool now; the reconciler leaves them alone."""
+        return {live.sandbox for live in self._waiting} | self._making
+
+    def take(self, options: CreateOptions, digest: str) -> Live | None:
+        """A waiting container that fits, now the caller's; None when there is none."""
+        fits = (options.instance_type, options.isolation) == (_DEFAULT.instance_type, _DEFAULT.isolation)
+        if not fits or digest != self._digest:
+            return None
+        while self._waiting:
+            live = self._waiting.pop()
+            self._wanted.set()
+            if live.usable:
+                return live
+        return None
+
+    def give_back(self, live: Live | None) -> None:
+        """Returns a container that was taken and not used."""
+        if live is not None and live.usable:
+            self._waiting.append(live)
+
+    async def close(self) -> None:
+        """Stops refilling and every container that waits."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for live in self._waiting:
+            await live.release(error("OPERATION_INTERRUPTED", "Kennel is stopping"))
+            await self._fleet.node.remove(live.sandbox)
+        self._waiting.clear()
+
+    async def _refill(self) -> None:
+        while True:
+            self._wanted.clear()
+            try:
+                while len(self._waiting) < self._size:
+                    await self._make()
+            except KennelError as refused:
+                log.info("no pet-in-waiting for now: %s", refused)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await self._wanted.wait()
+
+    async def _make(self) -> None:
+        node = self._fleet.node
+        self._digest = await node.resolve_image(_DEFAULT.image)
+        sandbox = f"sb{secrets.token_hex(10)}"
+        self._making.add(sandbox)
+        try:
+            await node.build(sandbox, _DEFAULT.instance_type, self._digest, _DEFAULT.isolation)
+            await node.start(sandbox, HOSTNAME)
+            live = await self._fleet.connect(sandbox)
+            self._waiting.append(live)
+        except BaseException:
+            await node.remove(sandbox)
+            raise
+        finally:
+            self._making.discard(sandbox)
