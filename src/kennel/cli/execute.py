@@ -35,6 +35,7 @@ def execute(
     """
     if not argv:
         raise misuse("there is no command to run", hint="kennel exec NAME -- uname -a")
+    variables = pairs(env, "--env") or None
     given = _given() if stdin else b""
     with flags.client() as itx:
         from kennel.sdk.execution import output_bytes
@@ -43,7 +44,7 @@ def execute(
             _shell_text(argv) if session else None,
             argv=None if session else argv,
             cwd=cwd,
-            env=pairs(env, "--env") or None,
+            env=variables,
             stdin=given or None,
             timeout=timeout,
             user=user,

@@ -50,7 +50,7 @@ def show_fields(answer: msgspec.Struct) -> None:
     fields = msgspec.to_builtins(answer)
     width = max(len(name) for name in fields)
     for name, value in fields.items():
-        text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else plain(value)
+        text = plain([f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value)
         sys.stdout.write(f"{name:<{width}}  {printable(text)}\n")
 
 
