@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from kennel.domain.command import Chunk, Command, Outcome
 from kennel.wire.errors import KennelError
@@ -33,7 +33,15 @@ class Guest(Protocol):
 
     async def exec(self, command: Command) -> Outcome: ...
     async def run(self, command: Command) -> Run: ...
-    async def open_session(self, session_id: str, *, cwd: str, env: dict[str, str], user: str | None) -> None: ...
+    async def open_session(
+        self, session_id: str, *, cwd: str, env: dict[str, str], user: str | None, replace: bool = False
+    ) -> None:
+        """Starts a persistent shell; with `replace`, one that exits gets a successor in its last directory with its
+        last exported variables, without it the next call hears SESSION_TERMINATED once."""
+
+    async def session_state(self, session_id: str) -> dict[str, Any]:
+        """`{"cwd": path, "env": {name: value}}` as after the last command; what `open_session` takes to go on there."""
+
     async def close_session(self, session_id: str) -> None: ...
     async def list_sessions(self) -> list[str]: ...
     async def ping(self) -> None: ...

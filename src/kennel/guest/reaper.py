@@ -1,0 +1,92 @@
+"""Owns waitpid in PID 1: buries subreapers and strays, and kills what a killed subreaper left behind.
+
+Called by service (wiring) and by the kernel (SIGCHLD). Invariant: PID 1's only lasting children are subreapers; any
+other is a stray of a command that killed its own subreaper, and is killed with all below it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import native, tree
+from .loop import READ, Loop
+from .pool import Keeper, Pool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .pool import Owner
+
+_AGAIN = 0.005
+_WAIT_FOR_STATUS = 0.5
+"""Seconds an owner waits for its command's status after its subreaper was killed."""
+
+
+class Reaper:
+    """The one place that waits."""
+
+    def __init__(self, loop: Loop, pool: Pool) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._bereaved: dict[int, Owner] = {}
+        woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._woken = woken
+        native.on_child(wake, lambda number, where: None)
+        loop.watch(woken, READ, self._child)
+        pool.on_lost = self.bereave
+
+    def _child(self, events: int) -> None:
+        os.read(self._woken, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                self._resume(pid)
+            else:
+                self._bury(pid, status)
+
+    def _resume(self, pid: int) -> None:
+        """A subreaper was stopped by a program of the sandbox; nobody but us will let it go on."""
+        if pid in self._pool.keepers:
+            os.kill(pid, native.SIGCONT)
+
+    def _bury(self, pid: int, status: int) -> None:
+        keeper = self._pool.keepers.pop(pid, None)
+        if keeper is not None:
+            keeper.heard(READ)
+            return
+        owner = self._bereaved.pop(pid, None)
+        if owner is not None:
+            owner.exited(status)
+
+    def bereave(self, keeper: Keeper) -> None:
+        """A subreaper is gone; when it had work, its orphans are ours now."""
+        owner, keeper.owner = keeper.owner, None
+        if owner is None:
+            return
+        if keeper.main:
+            self._bereaved[keeper.main] = owner
+        self._hunt(owner, 0)
+        self._loop.later(_WAIT_FOR_STATUS, self._forgetter(keeper.main))
+
+    def _forgetter(self, main: int) -> Callable[[], None]:
+        def forget() -> None:
+            self._bereaved.pop(main, None)
+
+        return forget
+
+    def _hunt(self, owner: Owner, passes: int) -> None:
+        """Kills strays until there is none, then tells the owner."""
+        strays = [pid for pid in tree.children(os.getpid()) if pid not in self._pool.keepers]
+        for pid in strays:
+            tree.signal_below(pid, native.SIGKILL)
+            tree.signal_one(pid, native.SIGKILL)
+        if strays and passes < 100:
+            self._loop.later(_AGAIN * min(passes + 1, 10), lambda: self._hunt(owner, passes + 1))
+        else:
+            owner.lost()

@@ -1,0 +1,97 @@
+"""Owns the guest as a whole: set-up of PID 1, the listening socket, the registry of operations.
+
+Called by __main__. Invariant: it runs until its machine ends it; connections come and go, and running out of
+descriptors delays the next one instead of spinning.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+from errno import EMFILE, ENFILE
+
+from . import framing, native
+from .accounts import Accounts
+from .connection import Connection
+from .exec import ExecOperation
+from .loop import READ, Loop
+from .pool import Pool
+from .reaper import Reaper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .connection import Begin
+
+LISTENER = 3
+_MOST_CONNECTIONS = 64
+_BREATH = 0.1
+"""Seconds without accepting after the descriptors ran out."""
+
+
+class Service:
+    """The parts of the guest, wired."""
+
+    def __init__(self, listener: int) -> None:
+        self.loop = Loop()
+        self.pool = Pool(self.loop)
+        self._reaper = Reaper(self.loop, self.pool)
+        self._listener = native.listener(listener)
+        self._connections: list[Connection] = []
+        self.operations = self._registry()
+        self._greeting = framing.hello(boot=os.urandom(8).hex(), operations=sorted(self.operations))
+        self._listen()
+
+    def _registry(self) -> dict[str, Begin]:
+        accounts = Accounts()
+        return {"exec": ExecOperation(self.loop, self.pool, accounts).begin}
+
+    def _listen(self) -> None:
+        self.loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def _accept(self, events: int) -> None:
+        try:
+            fd = native.accept(self._listener)
+        except BlockingIOError:
+            return
+        except OSError as problem:
+            if problem.errno in (EMFILE, ENFILE):
+                self.loop.forget(self._listener.fileno())
+                self.loop.later(_BREATH, self._listen)
+            return
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            os.close(fd)
+            return
+        connection = Connection(self.loop, fd, self.operations, self._greeting)
+        connection.on_gone = self._connections.remove
+        self._connections.append(connection)
+
+
+def become_init() -> None:
+    """Makes this process fit to be PID 1: nothing ends it, nothing looks into it, orphans come to it."""
+    native.ignore_signals()
+    native.not_dumpable()
+    native.become_subreaper()
+    os.umask(0o022)
+    os.chdir("/")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)
+    if hasattr(sys, "set_int_max_str_digits"):
+        sys.set_int_max_str_digits(640)
+
+
+def main() -> None:
+    """Serves on descriptor 3 until the process is killed."""
+    become_init()
+    service = Service(LISTENER)
+    service.pool.prepare()
+    # What exists now lives for ever: outside of the collector's sight it also stays shared with forked subreapers.
+    gc.collect()
+    gc.freeze()
+    service.loop.run()
