@@ -90,6 +90,8 @@ class Bundle:
     """One OCI bundle; `run` starts a fresh container on the same files every time."""
 
     runtime: str = "runc"
+    image: Path | None = None
+    """An EROFS file to use in place of the host image."""
     here: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="kennel-attack-", dir="/var/tmp")))
     name: str = field(default_factory=lambda: f"kennel-attack-{uuid.uuid4().hex[:12]}")
     mounts: list[Path] = field(default_factory=list)
@@ -110,12 +112,8 @@ class Bundle:
         return self.here / "rootfs"
 
     def _mount(self) -> None:
-        image = HostImage(self.here / "images")
-        image.prepare()
-        lower = image.lower()
-        assert lower.usr is not None
         self.here.chmod(0o755)
-        for layer, source, target in (("root", lower.root, self.root), ("usr", lower.usr, self.root / "usr")):
+        for layer, source, target in self._layers():
             seen, upper, work = (f"{layer}-{part}" for part in ("lower", "upper", "work"))
             for path in (self.here / name for name in (seen, upper, work)):
                 path.mkdir()
@@ -128,6 +126,19 @@ class Bundle:
             options = f"lowerdir={seen},upperdir={upper},workdir={work},userxattr"
             subprocess.run(["mount", "-t", "overlay", "kennel", "-o", options, str(target)], check=True, cwd=self.here)
             self.mounts.append(target)
+
+    def _layers(self) -> list[tuple[str, Path, Path]]:
+        if self.image is not None:
+            mounted = self.here / "image"
+            mounted.mkdir()
+            subprocess.run(["mount", "-t", "erofs", "-o", "ro", str(self.image), str(mounted)], check=True)
+            self.mounts.append(mounted)
+            return [("root", mounted, self.root)]
+        image = HostImage(self.here / "images")
+        image.prepare()
+        lower = image.lower()
+        assert lower.usr is not None
+        return [("root", lower.root, self.root), ("usr", lower.usr, self.root / "usr")]
 
     def spec(self, argv: Sequence[str], cwd: str = "/", uid: int = 0) -> dict[str, Any]:
         """The OCI configuration for one run."""
