@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError, UnknownCommandError
 
     from kennel.cli.commands import app
-    from kennel.cli.output import complain
+    from kennel.cli.output import complain, complain_of
 
     try:
         result = app(in_order(arguments), exit_on_error=False, print_error=False, result_action="return_value")
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         complain("USAGE", message, hint="'kennel --help' and 'kennel COMMAND --help' say what there is")
         return MISUSE
     except KennelError as failure:
-        complain(failure.code, failure.message, failure.hint, failure.admitted)
+        complain_of(failure)
         return MISUSE if failure.code == "USAGE" else 1
     except ImportError as failure:
         absent = error("NOT_SUPPORTED", f"this command needs parts that are not installed ({failure})")

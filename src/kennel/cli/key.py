@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from kennel.cli.flags import DEFAULTS, Flags, Words, misuse
-from kennel.cli.output import plain, show_json, show_table
+from kennel.cli.output import plain, printable, show_json, show_table
 
 app = App(name="key", help="Create, list and revoke keys.")
 
@@ -42,7 +42,8 @@ def create(
         return
     print(made.token)
     where = f"project {made.key.project}" if made.key.project else "every project"
-    sys.stderr.write(f"key {made.key.id} for {where}: {', '.join(made.key.scopes)}. It is not shown again.\n")
+    said = printable(f"key {made.key.id} for {where}: {', '.join(made.key.scopes)}. It is not shown again.")
+    sys.stderr.write(said + "\n")
 
 
 @app.command(name="list")

@@ -13,6 +13,15 @@ from typing import Any
 
 import msgspec
 
+from kennel.wire.errors import KennelError
+
+HINTS = {
+    "SANDBOX_NOT_FOUND": "create it first: kennel sandbox create NAME",
+    "SANDBOX_CREATING": "its creation has not finished; repeat it with the same --request-id",
+    "UNAUTHORIZED": "set KENNEL_API_KEY, or run this as the user who started Kennel",
+}
+"""Where the API's own hint speaks of requests."""
+
 PIPE_WIDTH = 4096
 """Columns of a table that is not for a terminal: wide enough that nothing is folded."""
 
@@ -72,6 +81,14 @@ def complain(code: str, message: str, hint: str | None = None, admitted: str | N
         sys.stderr.write(f"{_coloured('note', 33)}: whether the work was started is unknown\n")
     if hint:
         sys.stderr.write(f"{_coloured('hint', 36)}: {printable(hint)}\n")
+
+
+def complain_of(failure: KennelError) -> None:
+    """Prints a typed error, with what is wrong about each field, and a hint in the command line's own words."""
+    complain(failure.code, failure.message, HINTS.get(failure.code, failure.hint), failure.admitted)
+    if failure.code == "VALIDATION_FAILED" and isinstance(failure.details, dict):
+        for field, problems in failure.details.items():
+            sys.stderr.write(f"  {printable(str(field))}: {printable(plain(problems))}\n")
 
 
 def warn(message: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from kennel.cli.flags import DEFAULTS, Flags
-from kennel.cli.output import plain, show_json, show_table
+from kennel.cli.output import plain, printable, show_json, show_table
 
 app = App(name="project", help="Create and list projects.")
 
@@ -21,7 +21,7 @@ def create(name: str, /, *, flags: Flags = DEFAULTS) -> None:
     if flags.json:
         show_json(view)
     else:
-        print(f"project {view.name} is there")
+        print(f"project {printable(view.name)} is there")
 
 
 @app.command(name="list")

@@ -73,6 +73,23 @@ def test_an_error_has_its_code_and_hint_on_stderr(standin: Any, shapes: Any, cap
     assert err == "error SANDBOX_EXISTS: it \\x1b[31mis there\nhint: take another\n"
 
 
+def test_every_wrong_field_is_named(standin: Any, shapes: Any, capsys: Any) -> None:
+    details = {"path": ["too long", "not flat"], "env.A\x1b": ["must be text"]}
+    standin.will(shapes.Answer(400, {"error": "invalid request", "code": "VALIDATION_FAILED", "details": details}))
+    assert run(["sandbox", "create", "main", "--url", standin.url]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error VALIDATION_FAILED: invalid request",
+        "  path: too long, not flat",
+        "  env.A\\x1b: must be text",
+    ]
+
+
+def test_hints_speak_of_commands(standin: Any, shapes: Any, capsys: Any) -> None:
+    standin.will(shapes.Answer(404, {"error": "none", "code": "SANDBOX_NOT_FOUND", "hint": "POST /v1/…"}))
+    assert run(["sandbox", "show", "main", "--url", standin.url]) == 1
+    assert capsys.readouterr().err.splitlines()[1] == "hint: create it first: kennel sandbox create NAME"
+
+
 def test_a_lost_call_says_that_nothing_is_known(standin: Any, shapes: Any, capsys: Any) -> None:
     standin.will(shapes.Answer(cut="before"))
     assert run(["exec", "main", "--url", standin.url, "--no-stdin", "--", "true"]) == 1
