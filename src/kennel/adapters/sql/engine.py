@@ -36,7 +36,7 @@ def _tune_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_immediate(connection: Connection) -> None:
     if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.connection.cursor().execute("BEGIN IMMEDIATE")
 
 
 def _private_file(database: str) -> None:

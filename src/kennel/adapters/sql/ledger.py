@@ -9,14 +9,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, select, text, update
+from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import IntegrityError
 
-from kennel.adapters.sql import tables
 from kennel.adapters.sql.engine import LOCK
-from kennel.adapters.sql.rows import COLUMNS, to_event, to_values
+from kennel.adapters.sql.rows import to_event, to_values
+from kennel.adapters.sql.statements import Prepared, Statements
 from kennel.domain.admission import Draft, admit
 from kennel.domain.append import NOTHING, Head, Row, announcement, plan
 from kennel.domain.event import Event
@@ -34,75 +35,55 @@ class Stream(msgspec.Struct, frozen=True):
     owes: bool = False
 
 
-_columns = [tables.events.c[name] for name in COLUMNS]
-_lock = text("SELECT pg_advisory_xact_lock(:lock)")
-_last = select(func.coalesce(func.max(tables.events.c.position), literal_column("0")))
-_since = (
-    select(*_columns)
-    .where(tables.events.c.position > bindparam("since"))
-    .order_by(tables.events.c.position)
-    .limit(bindparam("page"))
-)
-_stream = select(tables.streams.c.head, tables.streams.c.head_hash, tables.streams.c.owes).where(
-    tables.streams.c.project == bindparam("in_project"), tables.streams.c.path == bindparam("in_path")
-)
-_keyed = select(*_columns).where(
-    tables.events.c.project == bindparam("in_project"),
-    tables.events.c.path == bindparam("in_path"),
-    tables.events.c.idempotency_key.in_(bindparam("keys", expanding=True)),
-)
-_add_events = insert(tables.events)
-_add_streams = insert(tables.streams)
-_move_head = (
-    update(tables.streams)
-    .where(tables.streams.c.project == bindparam("in_project"), tables.streams.c.path == bindparam("in_path"))
-    .values(head=bindparam("new_head"), head_hash=bindparam("new_hash"))
-)
-_set_owes = (
-    update(tables.streams)
-    .where(tables.streams.c.project == bindparam("in_project"), tables.streams.c.path == bindparam("in_path"))
-    .values(owes=bindparam("new_owes"))
-)
-_debts = select(tables.owed.c.ancestor).where(
-    tables.owed.c.project == bindparam("in_project"), tables.owed.c.child == bindparam("in_child")
-)
-_add_debts = insert(tables.owed)
-_settle = delete(tables.owed).where(
-    tables.owed.c.project == bindparam("in_project"),
-    tables.owed.c.child == bindparam("in_child"),
-    tables.owed.c.ancestor == bindparam("in_ancestor"),
-)
-_debtors = select(tables.owed.c.project, tables.owed.c.child).distinct().limit(1000)
-
 PAGE = 1000
 
 
-def lock(connection: Connection) -> None:
-    """Waits for PostgreSQL's log lock; SQLite's transaction already began with its write lock."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(_lock, {"lock": LOCK})
+class Ledger:
+    """What a transaction may ask of the tables, over one writing connection."""
 
+    def __init__(self, connection: Connection, statements: Statements) -> None:
+        self._connection, self.sql = connection, statements
 
-def last_position(connection: Connection) -> int:
-    """The position of the newest event, 0 in an empty log."""
-    return int(connection.execute(_last).scalar_one())
+    def rows(self, statement: Prepared, **values: Any) -> list[Any]:
+        """All rows of a query."""
+        return statement.rows(self._connection, values)
 
+    def run(self, statement: Prepared, *values: dict[str, Any]) -> None:
+        """Executes once per set of values."""
+        statement.run(self._connection, *values)
 
-def events_since(connection: Connection, position: int) -> list[Event]:
-    """Up to PAGE events after `position`, in order; positions have no holes, so a short page is the end."""
-    return [to_event(row) for row in connection.execute(_since, {"since": position, "page": PAGE})]
+    def savepoint(self) -> NestedTransaction:
+        """A part of the transaction that can be taken back alone."""
+        return self._connection.begin_nested()
 
+    def lock(self) -> None:
+        """Waits for PostgreSQL's log lock; SQLite's transaction already began with its write lock."""
+        if self.sql.postgres:
+            self.rows(self.sql.lock, lock=LOCK)
 
-def debtors(connection: Connection) -> list[Address]:
-    """Streams some ancestor of which has not been told of them."""
-    return [(row[0], row[1]) for row in connection.execute(_debtors)]
+    def notify(self, position: int) -> None:
+        """Rings for other processes once this transaction commits; only PostgreSQL can."""
+        if self.sql.postgres:
+            self.rows(self.sql.notify, at=str(position))
+
+    def last_position(self) -> int:
+        """The position of the newest event, 0 in an empty log."""
+        return int(self.rows(self.sql.last)[0][0])
+
+    def events_since(self, position: int) -> list[Event]:
+        """Up to PAGE events after `position`, in order; positions have no holes, so a short page is the end."""
+        return [to_event(row) for row in self.rows(self.sql.since, since=position, page=PAGE)]
+
+    def debtors(self) -> list[Address]:
+        """Streams some ancestor of which has not been told of them."""
+        return [(row[0], row[1]) for row in self.rows(self.sql.debtors, page=PAGE)]
 
 
 class Group:
     """The appends of one transaction."""
 
-    def __init__(self, connection: Connection, position: int, known: Mapping[Address, Stream], now: str) -> None:
-        self._c, self._known, self._now = connection, known, now
+    def __init__(self, ledger: Ledger, position: int, known: Mapping[Address, Stream], now: str) -> None:
+        self._ledger, self._sql, self._known, self._now = ledger, ledger.sql, known, now
         self.position = position
         self.touched: dict[Address, Stream] = {}
         self.committed: list[Event] = []
@@ -115,23 +96,21 @@ class Group:
         """What is known of a stream, from this group, from before, or from the table."""
         found = self.touched.get(address) or self._known.get(address)
         if found is None:
-            row = self._c.execute(_stream, {"in_project": address[0], "in_path": address[1]}).first()
-            found = Stream() if row is None else Stream(Head(row[0], row[1]), bool(row[2]))
+            rows = self._ledger.rows(self._sql.stream, in_project=address[0], in_path=address[1])
+            found = Stream(Head(rows[0][0], rows[0][1]), bool(rows[0][2])) if rows else Stream()
             self.touched[address] = found
         return found
 
     def _existing(self, address: Address, drafts: Sequence[Draft]) -> dict[str, Event]:
         """Events already under the drafts' keys, in the table or earlier in this group."""
-        keys = [d.key for d in drafts if d.key is not None]
-        if not keys:
-            return {}
-        found = {k: self._keys[(*address, k)] for k in keys if (*address, k) in self._keys}
-        missing = [k for k in keys if k not in found]
-        if missing and self.stream(address).head.offset:
-            words = {"in_project": address[0], "in_path": address[1], "keys": missing}
-            for row in self._c.execute(_keyed, words):
-                event = to_event(row)
-                found[str(event.idempotency_key)] = event
+        found: dict[str, Event] = {}
+        for key in {d.key for d in drafts if d.key is not None}:
+            if (*address, key) in self._keys:
+                found[key] = self._keys[(*address, key)]
+            elif self.stream(address).head.offset:
+                rows = self._ledger.rows(self._sql.keyed, in_project=address[0], in_path=address[1], in_key=key)
+                if rows:
+                    found[key] = to_event(rows[0])
         return found
 
     def append(self, address: Address, drafts: Sequence[Draft], *, fresh: bool = False) -> list[Event]:
@@ -162,20 +141,20 @@ class Group:
         rows, born = self._rows, self._new
         self._rows, self._new = [], []
         if rows:
-            self._c.execute(_add_events, [to_values(row) for row in rows])
+            self._ledger.run(self._sql.add_event, *(to_values(row) for row in rows))
             moved = {(row.event.project, row.event.path): row.event for row in rows}
             if born:
-                self._c.execute(_add_streams, [self._birth(address, moved.pop(address)) for address in born])
+                self._ledger.run(self._sql.add_stream, *(self._birth(address, moved.pop(address)) for address in born))
             if moved:
                 heads = [
                     {"in_project": a[0], "in_path": a[1], "new_head": e.offset, "new_hash": e.hash}
                     for a, e in moved.items()
                 ]
-                self._c.execute(_move_head, heads)
+                self._ledger.run(self._sql.move_head, *heads)
         self.committed += [row.event for row in rows]
         return born
 
-    def _birth(self, address: Address, last: Event) -> dict[str, object]:
+    def _birth(self, address: Address, last: Event) -> dict[str, Any]:
         return {
             "project": address[0],
             "path": address[1],
@@ -190,7 +169,7 @@ class Group:
         """Does `work` in a savepoint; False, and nothing of it remains, when the log or the table refuses it."""
         mark = (self.position, dict(self.touched), len(self.committed), dict(self._keys))
         try:
-            with self._c.begin_nested():
+            with self._ledger.savepoint():
                 work()
                 self.flush()
         except (IntegrityError, KennelError):
@@ -224,20 +203,20 @@ class Group:
                     self._owe(project, path, upper)
 
     def _owe(self, project: str, child: str, ancestor: str) -> None:
-        self._c.execute(_add_debts, {"project": project, "child": child, "ancestor": ancestor})
-        self._c.execute(_set_owes, {"in_project": project, "in_path": child, "new_owes": 1})
+        self._ledger.run(self._sql.add_debt, {"project": project, "child": child, "ancestor": ancestor})
+        self._ledger.run(self._sql.set_owes, {"in_project": project, "in_path": child, "new_owes": 1})
         self.touched[(project, child)] = Stream(self.stream((project, child)).head, True)
 
     def settle(self, child: Address) -> None:
         """Tries again to tell the ancestors that `child` still owes."""
         where = {"in_project": child[0], "in_child": child[1]}
-        debts = sorted(row[0] for row in self._c.execute(_debts, where))
+        debts = sorted(row[0] for row in self._ledger.rows(self._sql.debts, **where))
         left = 0
         for ancestor in debts:
             if self._attempt(partial(self._tell, (child[0], ancestor), child[1], fresh=False)):
-                self._c.execute(_settle, {**where, "in_ancestor": ancestor})
+                self._ledger.run(self._sql.settle, {**where, "in_ancestor": ancestor})
             else:
                 left += 1
         if not left:
-            self._c.execute(_set_owes, {"in_project": child[0], "in_path": child[1], "new_owes": 0})
+            self._ledger.run(self._sql.set_owes, {"in_project": child[0], "in_path": child[1], "new_owes": 0})
             self.touched[child] = Stream(self.stream(child).head, False)

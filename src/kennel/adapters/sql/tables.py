@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Column,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData()
@@ -59,7 +61,15 @@ events = Table(
     Column("hash", String(64), nullable=False),
     PrimaryKeyConstraint("position", name="pk_events"),
     UniqueConstraint("project", "path", "offset", name="uq_events_offset"),
-    UniqueConstraint("project", "path", "idempotency_key", name="uq_events_key"),
+    Index(
+        "uq_events_key",
+        "project",
+        "path",
+        "idempotency_key",
+        unique=True,
+        sqlite_where=text("idempotency_key IS NOT NULL"),
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
 )
 
 owed = Table(

@@ -13,12 +13,12 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from kennel.adapters.sql import ledger
 from kennel.adapters.sql.engine import lost
-from kennel.adapters.sql.ledger import Address, Group, Stream
+from kennel.adapters.sql.ledger import Address, Group, Ledger, Stream
+from kennel.adapters.sql.statements import Statements
 from kennel.domain.admission import Draft
 from kennel.domain.event import Event
 from kennel.wire.errors import KennelError, error
@@ -82,10 +82,10 @@ class Writer:
         self._queue: queue.SimpleQueue[Request | Look | None] = queue.SimpleQueue()
         self._known: dict[Address, Stream] = {}
         self._connection: Connection | None = None
-        self._postgres = engine.dialect.name == "postgresql"
+        self._statements = Statements(engine.dialect)
         with engine.connect() as connection:
-            self.position = ledger.last_position(connection)
-            self._debtors = ledger.debtors(connection)
+            ledger = Ledger(connection, self._statements)
+            self.position, self._debtors = ledger.last_position(), ledger.debtors()
         self._thread = threading.Thread(target=self._run, name="kennel-log-writer", daemon=True)
         self._thread.start()
 
@@ -166,12 +166,12 @@ class Writer:
     def _commit(self, requests: list[Request]) -> list[Event]:
         if self._connection is None:
             self._connection = self._engine.connect()
-        connection = self._connection
-        transaction = connection.begin()
+        transaction = self._connection.begin()
         try:
-            ledger.lock(connection)
-            events = self._news(connection)
-            group = Group(connection, self.position + len(events), self._known, _now())
+            ledger = Ledger(self._connection, self._statements)
+            ledger.lock()
+            events = self._news(ledger)
+            group = Group(ledger, self.position + len(events), self._known, _now())
             for request in requests:
                 try:
                     request.answer = group.append(request.address, request.drafts)
@@ -180,8 +180,8 @@ class Writer:
             group.announce(group.flush())
             self._settle(group, requests)
             events += group.committed
-            if self._postgres and group.committed:
-                connection.execute(text("SELECT pg_notify('kennel_log', :at)"), {"at": str(group.position)})
+            if group.committed:
+                ledger.notify(group.position)
         except BaseException:
             transaction.rollback()
             raise
@@ -193,13 +193,13 @@ class Writer:
         self._remember(group)
         return events
 
-    def _news(self, connection: Connection) -> list[Event]:
+    def _news(self, ledger: Ledger) -> list[Event]:
         """What other processes committed since this thread last looked; what it remembered of heads is then void."""
-        if ledger.last_position(connection) == self.position:
+        if ledger.last_position() == self.position:
             return []
         self._known.clear()
         found: list[Event] = []
-        while page := ledger.events_since(connection, self.position + len(found)):
+        while page := ledger.events_since(self.position + len(found)):
             found += page
         return found
 

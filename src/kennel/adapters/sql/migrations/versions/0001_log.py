@@ -54,7 +54,15 @@ def _events() -> None:
         sa.Column("hash", sa.String(64), nullable=False),
         sa.PrimaryKeyConstraint("position", name="pk_events"),
         sa.UniqueConstraint("project", "path", "offset", name="uq_events_offset"),
-        sa.UniqueConstraint("project", "path", "idempotency_key", name="uq_events_key"),
+    )
+    keyed = sa.text("idempotency_key IS NOT NULL")
+    op.create_index(
+        "uq_events_key",
+        "events",
+        ["project", "path", "idempotency_key"],
+        unique=True,
+        sqlite_where=keyed,
+        postgresql_where=keyed,
     )
 
 
