@@ -132,6 +132,7 @@ async def _control(settings: Settings) -> None:
         recorder,
         rooms,
         sandboxes,
+        streams,
     )
     from kennel.relay.link import open_guest
 
@@ -157,6 +158,7 @@ async def _control(settings: Settings) -> None:
         keys=access,
         projects=tenants,
         rooms=rooms.Rooms(log, lives),
+        streams=streams.Streams(log),
         images=node.list_images,
         healthy=lambda: keeper.settled or not settings.node,
     )

@@ -6,7 +6,7 @@ Called by every route. Invariant: a project that is not the key's and a project 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import Request
 
@@ -15,6 +15,13 @@ from kennel.api.gate import PRINCIPAL
 from kennel.api.services import services_of
 from kennel.domain.principal import DEFAULT_PROJECT, Principal
 from kennel.wire.errors import KennelError, error
+
+
+class InProject(NamedTuple):
+    """A caller and the project that the request means."""
+
+    who: Principal
+    project: str
 
 
 def caller(request: Request) -> Principal:
@@ -46,10 +53,14 @@ def allow(scope: str) -> Callable[[Request, str], Coroutine[Any, Any, Principal]
     return allowed
 
 
-async def allow_in_own(request: Request, scope: str) -> tuple[Principal, str]:
-    """The caller and its key's project (`default` for a key of the installation), if it may use `scope` there."""
-    project = caller(request).project or DEFAULT_PROJECT
-    return await _check(request, scope, project), project
+def allow_in_own(scope: str) -> Callable[[Request], Coroutine[Any, Any, InProject]]:
+    """A dependency: the caller in its key's project (`default` for an installation key), if it may use `scope`."""
+
+    async def allowed(request: Request) -> InProject:
+        project = caller(request).project or DEFAULT_PROJECT
+        return InProject(await _check(request, scope, project), project)
+
+    return allowed
 
 
 async def administrator(request: Request) -> Principal:

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from kennel.api.answers import json_response
 from kennel.api.body import BodyLimit
@@ -17,7 +18,7 @@ from kennel.api.failures import CatchAll, install_handlers
 from kennel.api.gate import Gate
 from kennel.api.openapi import document
 from kennel.api.routes import exec as exec_routes
-from kennel.api.routes import health, images, keys, projects, rooms, sandboxes, sessions
+from kennel.api.routes import health, images, keys, projects, rooms, sandboxes, sessions, streams
 from kennel.api.services import ApiSettings, Services
 
 
@@ -34,7 +35,8 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         title="Kennel", version=_version(), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
-    for noun in (health, exec_routes, sandboxes, sessions, projects, keys, images, rooms):
+    nouns = (health, exec_routes, sandboxes, sessions, projects, keys, images, streams, rooms)
+    for noun in nouns:
         app.include_router(noun.router)
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -42,6 +44,12 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         """This API's own description."""
         return json_response(document(app))
 
+    app.state.known_routes = [
+        route
+        for router in (app.router, *(n.router for n in nouns))
+        for route in router.routes
+        if isinstance(route, Route)
+    ]
     install_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(BodyLimit)

@@ -27,11 +27,14 @@ MAX_EXEC_BODY = 24 * 1024 * 1024
 PATIENCE = 30.0
 """Seconds without a byte before an unfinished body is given up."""
 
+MAX_EVENTS_BODY = 5 * 1024 * 1024
+"""A full batch of events and the JSON around it."""
+_STREAM = re.compile(r"/v1/projects/[^/]+/streams/.*")
 _EXEC = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/exec")
 
 
 class BodyLimit:
-    """Reads the whole body, at most `max_body` bytes (`max_exec_body` for exec), then runs the route."""
+    """Reads the whole body, at most `max_body` bytes (more for exec and events), then runs the route."""
 
     def __init__(
         self,
@@ -39,18 +42,20 @@ class BodyLimit:
         *,
         max_body: int = MAX_BODY,
         max_exec_body: int = MAX_EXEC_BODY,
+        max_events_body: int = MAX_EVENTS_BODY,
         patience: float = PATIENCE,
     ) -> None:
         self._app = app
         self._max_body = max_body
         self._max_exec_body = max_exec_body
+        self._max_events_body = max_events_body
         self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        limit = self._max_exec_body if _EXEC.fullmatch(scope["path"]) else self._max_body
+        limit = self._limit(scope["path"])
         try:
             body = await self._read(scope, receive, limit)
         except KennelError as failure:
@@ -69,6 +74,11 @@ class BodyLimit:
             return first
 
         await self._app(scope, replay, send)
+
+    def _limit(self, path: str) -> int:
+        if _EXEC.fullmatch(path):
+            return self._max_exec_body
+        return self._max_events_body if _STREAM.fullmatch(path) else self._max_body
 
     async def _read(self, scope: Scope, receive: Receive, limit: int) -> bytes | None:
         """The body; None when the caller left; BODY_TOO_LARGE or WAIT_TIMEOUT."""

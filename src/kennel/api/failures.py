@@ -25,7 +25,6 @@ logger = logging.getLogger("kennel.api")
 
 MAX_FIELDS = 32
 MAX_FIELD_NAME = 128
-_MESSAGES = {"string_too_short": "cannot be empty", "missing": "required"}
 
 
 def failure_response(failure: KennelError, headers: Mapping[str, str] | None = None) -> Response:
@@ -70,10 +69,10 @@ def field_messages(errors: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 def _allowed(app: FastAPI, scope: Scope) -> list[str]:
     """Every method that some route has at this path."""
     methods: set[str] = set()
-    for route in app.routes:
+    for route in app.state.known_routes:
         match, _ = route.matches(scope)
         if match is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+            methods |= route.methods or set()
     return sorted(methods)
 
 

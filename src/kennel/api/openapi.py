@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from kennel.api.body import MAX_BODY, MAX_EXEC_BODY, MAX_STDIN
+from kennel.domain.event import Event
 from kennel.wire.errors import STATUS
 from kennel.wire.results import ExecResult, SandboxView
 
@@ -95,7 +96,9 @@ def document(app: FastAPI) -> dict[str, Any]:
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     for generated in ("HTTPValidationError", "ValidationError"):
         schemas.pop(generated, None)
-    _, shapes = msgspec.json.schema_components([ExecResult, SandboxView], ref_template="#/components/schemas/{name}")
+    _, shapes = msgspec.json.schema_components(
+        [ExecResult, SandboxView, Event], ref_template="#/components/schemas/{name}"
+    )
     schemas.update(shapes)
     schemas["Error"] = ERROR_SCHEMA
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -6,15 +6,17 @@ but these protocols, so the whole API runs on scripted fakes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fastapi import Request
 from msgspec import UNSET, UnsetType
 
+from kennel.control.streams import OutsideEvent
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
+from kennel.domain.event import Event, Gap
 from kennel.domain.principal import Principal
 from kennel.wire.results import SandboxView
 
@@ -96,6 +98,27 @@ class Rooms(Protocol):
     async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]: ...
 
 
+class Streams(Protocol):
+    """Streams as callers outside use them; see control/streams.py."""
+
+    async def append(
+        self, who: Principal, project: str, path: str, events: Sequence[OutsideEvent]
+    ) -> Sequence[Event]: ...
+    async def read(
+        self,
+        project: str,
+        path: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] | None = None,
+        limit: int = 500,
+    ) -> Sequence[Event]: ...
+    def follow(
+        self, project: str, path: str, *, after: int = 0, types: Sequence[str] | None = None
+    ) -> AsyncIterator[Event | Gap]: ...
+
+
 def _always() -> bool:
     return True
 
@@ -108,6 +131,7 @@ class Services:
     keys: Keys
     projects: Projects
     rooms: Rooms
+    streams: Streams
     images: Callable[[], Awaitable[Sequence[Any]]]
     healthy: Callable[[], bool] = _always
 

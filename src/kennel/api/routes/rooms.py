@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kennel.api.access import allow_in_own
+from kennel.api.access import InProject, allow_in_own
 from kennel.api.answers import exec_result, json_response, now
 from kennel.api.body import StrictRoute
 from kennel.api.fields import CommandText
@@ -53,6 +53,10 @@ RoomId = Annotated[
         json_schema_extra={"minLength": 1, "maxLength": MAX_ROOM_ID},
     ),
 ]
+
+
+Runner = Annotated[InProject, Depends(allow_in_own("exec"))]
+Keeper = Annotated[InProject, Depends(allow_in_own("lifecycle"))]
 
 
 class RoomExec(BaseModel):
@@ -107,14 +111,13 @@ _PARTLY = {
 
 
 @router.post("/{roomId:segment}/sandbox/exec", responses=answers(200, _EXEC_SCHEMA, *IN_PROJECT, *WITH_BODY))
-async def run(request: Request, room_id: RoomId, body: RoomExec) -> Response:
+async def run(request: Request, room_id: RoomId, body: RoomExec, caller: Runner) -> Response:
     """Runs `cmd` in the room's shell, making the room's sandbox on first use; 120 seconds, then exit code 124."""
-    who, project = await allow_in_own(request, "exec")
     room = _room_id(room_id)
     command, started = Command(command=body.cmd, session_id=SESSION), now()
     try:
         outcome, oom_killed = await unless_hung_up(
-            request, services_of(request).rooms.exec(who, project, room, body.cmd)
+            request, services_of(request).rooms.exec(caller.who, caller.project, room, body.cmd)
         )
     except KennelError as failure:
         return _execution_failed(failure)
@@ -129,11 +132,10 @@ async def run(request: Request, room_id: RoomId, body: RoomExec) -> Response:
         207: {"description": "not all was destroyed", "content": {"application/json": {"schema": _PARTLY}}},
     },
 )
-async def clean(request: Request, room_id: RoomId) -> Response:
+async def clean(request: Request, room_id: RoomId, caller: Keeper) -> Response:
     """Destroys the room's sandbox and what runs in it; idempotent, and the same id works again afterwards."""
-    who, project = await allow_in_own(request, "lifecycle")
     room = _room_id(room_id)
-    errors = await services_of(request).rooms.cleanup(who, project, room)
+    errors = await services_of(request).rooms.cleanup(caller.who, caller.project, room)
     if errors:
         return json_response({"cleaned": True, "errors": list(errors)}, 207)
     return json_response({"cleaned": True, "roomId": room})
