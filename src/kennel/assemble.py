@@ -6,6 +6,7 @@ is imported depends on the role: node never loads a web framework, gateway never
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import signal
@@ -196,8 +197,13 @@ async def _serve(settings: Settings, services: Services) -> None:
         timeout_graceful_shutdown=5,
         backlog=1024,
     )
+    server = uvicorn.Server(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, setattr, server, "should_exit", True)
     with socket.socket(fileno=settings.listener) as listener:
-        await uvicorn.Server(config).serve(sockets=[listener])
+        # Not `serve`: it raises the signal again when it is done, and the pets would not be put to sleep.
+        await server._serve(sockets=[listener])
 
 
 def run_gateway(_: Settings) -> None:

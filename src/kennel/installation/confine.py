@@ -34,6 +34,7 @@ def become(role: str, own: Path, run: Path, uid: int) -> None:
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
         "HOME": "/data",
+        "PYTHONHOME": f"{_HOME}/python",
         "PYTHONPATH": f"{_HOME}/src:{_HOME}/site",
         "PYTHONDONTWRITEBYTECODE": "1",
         # The interpreter may be linked against its own shared library by a path that is not visible here.

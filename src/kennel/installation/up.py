@@ -32,13 +32,15 @@ def main() -> None:
     if problem is not None:
         _refuse(problem)
     layout.make(settings)
-    if options.detach:
-        _detach(settings, options)
-    held = layout.lock(settings, 10.0 if options.child else 0.0)
+    # A child of --detach may meet the lock of its parent, which is about to go.
+    held = layout.lock(settings, 5.0 if options.child else 0.0)
     if held is None:
         _refuse(f"{settings.data} is in use by a running Kennel; `kennel down --data {settings.data}` stops it")
     with held:
-        _run(settings, options)
+        if not options.detach:
+            _run(settings, options)
+    if options.detach:
+        _detach(settings, options)
 
 
 def _options() -> argparse.Namespace:

@@ -88,10 +88,16 @@ def _mount_overlay(places: Places, name: str, lower: Path, target: Path) -> None
     if os.path.ismount(target):
         return
     target.mkdir(exist_ok=True)
-    on_disk = places.disk / name
-    # redirect_dir: without it renaming a directory of a lower layer is EXDEV, and npm and cargo break.
-    options = f"lowerdir={lower},upperdir={on_disk}/upper,workdir={on_disk}/work,redirect_dir=on,index=off,metacopy=off"
-    linux.mount("kennel", str(target), "overlay", linux.MS_NODEV, options)
+    descriptor = os.open(places.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # By descriptor, because the sandbox reads these options in its mount table and host paths are not its business.
+        here = f"/proc/self/fd/{descriptor}"
+        layers = f"lowerdir={here}/{lower.name},upperdir={here}/disk/{name}/upper,workdir={here}/disk/{name}/work"
+        # redirect_dir: without it renaming a directory of a lower layer is EXDEV, and npm and cargo break.
+        options = f"{layers},redirect_dir=on,index=off,metacopy=off"
+        linux.mount("kennel", str(target), "overlay", linux.MS_NODEV, options)
+    finally:
+        os.close(descriptor)
 
 
 def take_down(places: Places) -> None:

@@ -1,0 +1,102 @@
+"""Owns the floors: what this machine needs for the bare parts of what Kennel does, measured in the same run.
+
+Called by the benchmarks. Invariant: a floor runs no code of Kennel's path, except `guest alone`, which says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kennel.adapters.oci.bundle import probe_config
+from kennel.domain.command import Command
+from kennel.relay.link import open_guest
+
+
+def spawn() -> None:
+    """posix_spawn of `true`, and the wait for it."""
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(pid, 0)
+
+
+def fork_exec() -> None:
+    """fork and exec of `true` from this process, and the wait for it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.execv("/bin/true", ["true"])
+        finally:
+            os._exit(127)
+    os.waitpid(pid, 0)
+
+
+def runc_run(times: int, runtime: str = "runc") -> list[float]:
+    """Milliseconds of `runc run` of `true` with Kennel's walls over the host's /usr: made, run, deleted."""
+    samples = []
+    with tempfile.TemporaryDirectory(prefix="kennel-floor-") as folder:
+        os.chmod(folder, 0o711)
+        root = Path(folder, "root")
+        for part in ("bin", "usr", "lib", "lib64", "proc", "dev", "sys"):
+            (root / part).mkdir(parents=True)
+        Path(folder, "config.json").write_text(json.dumps(probe_config(str(root))))
+        for number in range(times):
+            words = [runtime, "--root", f"{folder}/state", "run", "--bundle", folder, f"floor{os.getpid()}x{number}"]
+            begun = time.perf_counter()
+            subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=30)
+            samples.append((time.perf_counter() - begun) * 1000)
+    return samples
+
+
+def guest_alone(times: int) -> tuple[float, list[float]]:
+    """Milliseconds until a guest without walls greets, and of each exec of `true` through it by the relay."""
+    return asyncio.run(_guest_alone(times))
+
+
+async def _guest_alone(times: int) -> tuple[float, list[float]]:
+    import kennel.guest
+
+    with tempfile.TemporaryDirectory(prefix="kennel-floor-") as folder:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"{folder}/s")
+        listener.listen(8)
+        main = Path(kennel.guest.__file__).parent / "__main__.py"
+        begun = time.perf_counter()
+        actions = [(os.POSIX_SPAWN_DUP2, listener.fileno(), 3)]
+        words = [
+            "unshare",
+            "--fork",
+            "--pid",
+            "--mount-proc",
+            "--kill-child",
+            sys.executable,
+            "-I",
+            "-S",
+            "-B",
+            str(main),
+        ]
+        pid = os.posix_spawn("/usr/bin/unshare", words, dict(os.environ), file_actions=actions)
+        try:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(f"{folder}/s")
+            guest = await open_guest(connection, 10.0)
+            ready = (time.perf_counter() - begun) * 1000
+            command = Command(argv=("true",), cwd="/")
+            await guest.exec(command)
+            samples = []
+            for _ in range(times):
+                at = time.perf_counter()
+                await guest.exec(command)
+                samples.append((time.perf_counter() - at) * 1000)
+            await guest.close()
+            return ready, samples
+        finally:
+            os.kill(pid, 15)
+            os.waitpid(pid, 0)
+            listener.close()
