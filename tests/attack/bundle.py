@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from walls import Ran
+
 from kennel.adapters.images.host import HostImage
 from kennel.adapters.oci.confinement import MASKED_PATHS, READONLY_PATHS, RLIMITS, oci_capabilities, oci_rlimits
 from kennel.adapters.oci.seccomp import seccomp_profile
@@ -43,15 +45,6 @@ _MOUNTS = [
     _mount("/dev/mqueue", "mqueue", "noexec", "nodev"),
     _mount("/sys", "tmpfs", "noexec", "nodev", "ro", "mode=755", "size=64k"),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a program in the sandbox wrote, and how it ended (negative: by that signal)."""
-
-    code: int
-    out: str
-    err: str
 
 
 def _check(result: int, what: str) -> int:
@@ -95,6 +88,11 @@ class Bundle:
     here: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="kennel-attack-", dir="/var/tmp")))
     name: str = field(default_factory=lambda: f"kennel-attack-{uuid.uuid4().hex[:12]}")
     mounts: list[Path] = field(default_factory=list)
+    first_id: int = FIRST_ID
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        return (str(self.here),)
 
     def __enter__(self) -> Bundle:
         try:
@@ -123,7 +121,7 @@ class Bundle:
             _id_mapped(source, self.here / seen)
             self.mounts.append(self.here / seen)
             # Relative: the words of these options are readable inside, in /proc/self/mountinfo.
-            options = f"lowerdir={seen},upperdir={upper},workdir={work},userxattr"
+            options = f"lowerdir={seen},upperdir={upper},workdir={work}"
             subprocess.run(["mount", "-t", "overlay", "kennel", "-o", options, str(target)], check=True, cwd=self.here)
             self.mounts.append(target)
 
@@ -165,6 +163,7 @@ class Bundle:
                 "cgroupsPath": f"/{self.name}",
                 "resources": {"devices": [{"allow": False, "access": "rwm"}], "pids": {"limit": 512}},
                 "seccomp": seccomp_profile(os.uname().machine),
+                "rootfsPropagation": "rprivate",
                 "maskedPaths": list(MASKED_PATHS),
                 "readonlyPaths": list(READONLY_PATHS),
             },
