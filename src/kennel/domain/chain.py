@@ -15,7 +15,7 @@ import msgspec
 GENESIS = "0" * 64
 """The hash that precedes the first event of every stream."""
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -70,7 +70,7 @@ class SqlEventLog:
 
     def __init__(self, engine: Engine) -> None:
         self._loop = asyncio.get_running_loop()
-        self._engine = engine
+        self.engine = engine
         self._feed = Feed()
         self._room = _Room()
         self._closed = False
@@ -184,7 +184,7 @@ class SqlEventLog:
         self._doorbell.close()
         self._writer.close()
         self._pool.shutdown(wait=True)
-        self._engine.dispose()
+        self.engine.dispose()
 
 
 async def open_log(url: str) -> SqlEventLog:
