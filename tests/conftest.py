@@ -1,117 +1,13 @@
-"""Owns the real installation that flow, attack and fault tests share: started by `up`, ended by `down`, counted after.
-
-Invariant: the machine is left as it was found: the fixture's end fails when a process, mount, loop device, namespace or
-cgroup of the installation is left.
-"""
+"""Owns the fixtures that every test of the running system shares."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from installation import Installation, make_installation
 from kennel import Kennel
-
-ROOT = Path(__file__).parent.parent
-KENNEL = str(ROOT / "kennel")
-
-
-class Installation:
-    """One Kennel of the tests' own, in a folder of its own, on a free port."""
-
-    def __init__(self, folder: Path, **settings: str) -> None:
-        self.data = folder
-        self.settings = settings
-        self.url = ""
-        self.key = ""
-
-    def up(self, *words: str) -> None:
-        done = self._run("up", "--detach", "--json", "--port", "0", *words)
-        assert done.returncode == 0, done.stderr
-        self.url = json.loads(done.stdout)["url"]
-        self.key = (self.data / "admin.key").read_text().strip()
-
-    def down(self) -> None:
-        done = self._run("down")
-        assert done.returncode == 0, done.stderr
-
-    def _run(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, **{f"KENNEL_{name.upper()}": value for name, value in self.settings.items()}}
-        module = [sys.executable, "-P", "-m", f"kennel.installation.{command}", "--data", str(self.data), *words]
-        return subprocess.run(
-            module, capture_output=True, text=True, timeout=120, env=environment, stdin=subprocess.DEVNULL, check=False
-        )
-
-    def client(self, **words: Any) -> Kennel:
-        return Kennel(url=self.url, api_key=self.key, **words)
-
-    def cli(self, *words: str, stdin: bytes = b"", timeout: float = 60) -> subprocess.CompletedProcess[bytes]:
-        """The command line as a person's process."""
-        environment = {**os.environ, "KENNEL_DATA": str(self.data)}
-        command = [sys.executable, "-m", "kennel.cli", *words]
-        return subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=timeout, check=False)
-
-    def pid(self, service: str) -> int:
-        return int(json.loads((self.data / "run" / f"{service}.pid").read_text())["pid"])
-
-    def kill(self, service: str) -> int:
-        """SIGKILLs a service and waits until another process has taken its place; the new pid."""
-        old = self.pid(service)
-        os.kill(old, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while self.pid(service) == old:
-            assert time.monotonic() < deadline, f"{service} did not come back"
-            time.sleep(0.01)
-        return self.pid(service)
-
-    def residue(self) -> list[str]:
-        """What on this machine still carries the installation's name."""
-        from kennel.settings import Settings
-
-        name, folder = Settings(data=self.data).installation, str(self.data)
-        found = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line]
-        found += [f"loop {p}" for p in Path("/sys/block").glob("loop*/loop/backing_file") if folder in _text(p)]
-        found += [f"cgroup {p}" for p in Path("/sys/fs/cgroup").rglob(f"kennel/{name}")]
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
-            words = _text(process)
-            if folder in words:
-                found.append(f"process {process.parent.name} {words[:200]}")
-        return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def make_installation(**settings: str) -> Iterator[Installation]:
-    """An installation that is up, and down and counted afterwards."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: namespaces and mounts are real here")
-    folder = Path(tempfile.mkdtemp(prefix="kennel-test-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    settings = {"floor_disk": "1000000000", "floor_fraction": "0.02", **settings}
-    made = Installation(folder, **settings)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.down()
-        left = made.residue()
-        assert not left, left
-        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -16,30 +16,36 @@ PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Where the controllers are mounted: one folder per controller (v1) or one for all (v2, under `unified`)."""
+    """Where the controllers are mounted: one folder per controller (v1) or one for all (v2, under `unified`).
+
+    `roots` are all hierarchies of the machine, named ones and an empty v2 tree too: a runtime makes groups in each.
+    """
 
     v1: dict[str, Path]
     unified: Path | None
+    roots: tuple[Path, ...] = ()
 
     def folders(self, group: str) -> list[Path]:
         """Every existing folder of `group`."""
-        roots = [*self.v1.values(), *([self.unified] if self.unified else [])]
-        return [root / group for root in roots if (root / group).is_dir()]
+        return [root / group for root in self.roots if (root / group).is_dir()]
 
 
 def find(mounts: str = "/proc/self/mounts") -> Tree:
     """The tree of this machine. A hybrid machine counts as v1: its v2 tree carries no cpu or memory."""
     v1: dict[str, Path] = {}
     unified: Path | None = None
+    roots: dict[Path, None] = {}
     for line in Path(mounts).read_text().splitlines():
         _, target, kind, options, *_ = line.split()
+        if kind in ("cgroup", "cgroup2"):
+            roots[Path(target)] = None
         if kind == "cgroup":
             for option in options.split(","):
                 if option in ("cpu", "cpuacct", "memory", "pids", "freezer", "devices", "blkio", "cpuset"):
                     v1[option] = Path(target)
         elif kind == "cgroup2":
             unified = Path(target)
-    return Tree(v1, None if "memory" in v1 else unified)
+    return Tree(v1, None if "memory" in v1 else unified, tuple(roots))
 
 
 def limit_cpu(tree: Tree, group: str, milli_cpu: int) -> None:
@@ -93,6 +99,13 @@ def remove(tree: Tree, group: str, seconds: float = 5.0) -> None:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
+
+
+def remove_if_empty(tree: Tree, group: str) -> None:
+    """Removes the folders of a group that other installations on this machine may share."""
+    for folder in tree.folders(group):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _number(path: Path) -> int:

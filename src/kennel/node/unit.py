@@ -196,6 +196,7 @@ class Units:
             self.stop(unit)
         erofs.release(self.grounds.image_mounts)
         cgroup.remove(self.tree, self.grounds.group)
+        cgroup.remove_if_empty(self.tree, self.grounds.group.split("/")[0])
 
     def usage(self, sandbox: str) -> Counters:
         """What the sandbox uses now; zeros for one that sleeps, but for its disk."""
