@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from kennel.domain.chain import canonical
+
 
 def _word(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
@@ -16,10 +18,9 @@ def _word(key: str) -> str:
 
 def difference(old: Any, new: Any, at: str = "") -> list[dict[str, Any]]:
     """The operations that turn `old` into `new`, in the order of the keys."""
-    if old == new and type(old) is type(new):
-        return []
     if not (isinstance(old, dict) and isinstance(new, dict)):
-        return [{"op": "replace", "path": at, "value": new}]
+        # Compared as text: to Python 1, 1.0 and True are equal.
+        return [] if canonical(old) == canonical(new) else [{"op": "replace", "path": at, "value": new}]
     found: list[dict[str, Any]] = []
     for key in sorted(old.keys() | new.keys()):
         where = f"{at}/{_word(key)}"
