@@ -69,7 +69,9 @@ def _born(state: Projection, event: Event) -> Projection:
         persist=config["persist"],
         created_at=event.created_at,
     )
-    return msgspec.structs.replace(state, birth_certificate=birth, status="created", **msgspec.structs.asdict(birth))
+    return msgspec.structs.replace(
+        state, birth_certificate=birth, status=state.status or "created", **msgspec.structs.asdict(birth)
+    )
 
 
 def _configured(state: Projection, payload: dict[str, Any]) -> Projection:
