@@ -79,7 +79,7 @@ def job_for(args: dict[str, Any], accounts: Accounts) -> Job:
         shell = bash() or SH
         words, files = (shell.rpartition("/")[2], "-c", command), [shell]
     else:
-        words = _words(argv)
+        words = words_of(argv)
         files = _candidates(words[0], env.get("PATH", PATH))
     return assemble(files, words, env, text_of(args, "cwd", "/") or "/", account)
 
@@ -100,7 +100,8 @@ def assemble(files: list[str], words: tuple[str, ...], env: dict[str, str], cwd:
     )
 
 
-def _words(argv: Any) -> tuple[str, ...]:
+def words_of(argv: Any) -> tuple[str, ...]:
+    """The `argv` argument: a program and its arguments."""
     if type(argv) is not list or not argv or not argv[0]:
         raise Refusal("INVALID_COMMAND", "argv must be a list that begins with a program")
     for word in argv:

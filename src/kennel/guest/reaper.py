@@ -84,7 +84,7 @@ class Reaper:
         """Kills strays until there is none, then tells the owner."""
         strays = [pid for pid in tree.children(os.getpid()) if pid not in self._pool.keepers]
         for pid in strays:
-            tree.signal_below(pid, native.SIGKILL)
+            tree.signal_below((pid,), native.SIGKILL)
             tree.signal_one(pid, native.SIGKILL)
         if strays and passes < 100:
             self._loop.later(_AGAIN * min(passes + 1, 10), lambda: self._hunt(owner, passes + 1))

@@ -19,6 +19,7 @@ from .exec import ExecOperation
 from .loop import READ, Loop
 from .pool import Pool
 from .reaper import Reaper
+from .session import SessionOperations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +46,15 @@ class Service:
 
     def _registry(self) -> dict[str, Begin]:
         accounts = Accounts()
-        return {"exec": ExecOperation(self.loop, self.pool, accounts).begin}
+        sessions = SessionOperations(self.loop, self.pool, accounts)
+        return {
+            "exec": ExecOperation(self.loop, self.pool, accounts).begin,
+            "session.open": sessions.open,
+            "session.exec": sessions.exec,
+            "session.close": sessions.close,
+            "session.list": sessions.list,
+            "session.state": sessions.state,
+        }
 
     def _listen(self) -> None:
         self.loop.watch(self._listener.fileno(), READ, self._accept)

@@ -1,4 +1,4 @@
-"""Owns the standard input of a command: DATA in order into its pipe, credit back as the program reads.
+"""Owns a pipe into a program: bytes in order, credit back as the program reads them.
 
 Made by exec and session. Invariant: it never blocks, holds at most one window of bytes, and a program that does not
 read its input never stops its own output.
@@ -12,18 +12,22 @@ from .loop import WRITE, Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .channel import Channel
+    from collections.abc import Callable
 
 
 class Source:
-    """The write end of a pipe; without one (`fd` -1) bytes are taken and dropped."""
+    """The write end of a pipe; without one (`fd` -1) bytes are taken and dropped.
 
-    __slots__ = ("_at", "_channel", "_ending", "_fd", "_held", "_loop", "_queue", "_watched")
+    `consumed` hears of each piece that has left memory. While `held` the reader has not opened its end yet, and the end
+    of input waits for it.
+    """
 
-    def __init__(self, loop: Loop, fd: int, channel: Channel, held: bool = False) -> None:
+    __slots__ = ("_at", "_consumed", "_ending", "_fd", "_held", "_loop", "_queue", "_watched")
+
+    def __init__(self, loop: Loop, fd: int, consumed: Callable[[int], None], held: bool = False) -> None:
         self._loop = loop
         self._fd = fd
-        self._channel = channel
+        self._consumed = consumed
         self._queue: list[bytes] = []
         self._at = 0
         self._ending = False
@@ -35,7 +39,7 @@ class Source:
     def data(self, payload: bytes) -> None:
         """More bytes."""
         if self._fd < 0 or self._ending:
-            self._channel.consumed(len(payload))
+            self._consumed(len(payload))
         else:
             self._queue.append(payload)
             if not self._watched:
@@ -65,7 +69,7 @@ class Source:
                 if self._at == len(piece):
                     self._at = 0
                     del self._queue[0]
-                    self._channel.consumed(len(piece))
+                    self._consumed(len(piece))
         except BlockingIOError:
             if not self._watched:
                 self._watched = True
@@ -88,5 +92,5 @@ class Source:
         self._watched = False
         self._loop.close(fd)
         for piece in self._queue:
-            self._channel.consumed(len(piece))
+            self._consumed(len(piece))
         self._queue.clear()

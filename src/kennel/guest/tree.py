@@ -43,9 +43,9 @@ def read_proc(path: str) -> bytes:
     return b"".join(pieces)
 
 
-def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:
-    """Every process below `root`, nearest first, without the subtrees of `spare`."""
-    found = [pid for pid in children(root) if pid not in spare]
+def descendants(roots: tuple[int, ...], spare: frozenset[int] = frozenset()) -> list[int]:
+    """Every process below `roots`, nearest first, without `spare` and what is below those (unless a root itself)."""
+    found = [pid for root in roots for pid in children(root) if pid not in spare]
     seen = set(found)
     at = 0
     while at < len(found) and len(found) < _MOST:
@@ -57,15 +57,15 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:
     return found
 
 
-def signal_below(root: int, number: int, spare: frozenset[int] = frozenset()) -> int:
-    """Signals every process below `root`, whole groups at once where nothing is spared; says how many there were.
+def signal_below(roots: tuple[int, ...], number: int, spare: frozenset[int] = frozenset()) -> int:
+    """Signals every process below `roots`, whole groups at once where nothing is spared; says how many there were.
 
     A group is signalled under the kernel's lock against fork, so that a bomb inside one group ends in one stroke.
     """
-    found = descendants(root, spare)
+    found = descendants(roots, spare)
     groups: set[int] = set()
     if not spare:
-        own = {_group(root), 0, 1, os.getpgrp()}
+        own = {*map(_group, roots), 0, 1, os.getpgrp()}
         for pid in found:
             group = _group(pid)
             if group not in groups and group not in own:
