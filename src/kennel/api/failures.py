@@ -58,7 +58,7 @@ def field_messages(errors: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
             message = "must be a JSON object, sent as application/json"
         else:
             message = one["msg"].removeprefix("Value error, ")
-        name = ".".join(str(part) for part in loc)[:MAX_FIELD_NAME] or whole
+        name = ".".join(str(part) for part in loc if part != "[key]")[:MAX_FIELD_NAME] or whole
         if name not in found and len(found) >= MAX_FIELDS:
             break
         if len(messages := found.setdefault(name, [])) < 4:

@@ -10,7 +10,16 @@ import re
 from typing import Annotated, Any
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 from kennel.domain.names import KNOWN_NAME
@@ -20,6 +29,7 @@ MAX_ARGUMENT = 128 * 1024 - 1
 MAX_ARGUMENTS = 1024 * 1024
 """Bytes of all arguments together; the kernel's own bound is a quarter of the stack limit, 2 MiB."""
 MAX_ENV = 512
+MAX_SLEEP_AFTER = 365 * 24 * 3600
 MAX_SESSION_ID = 64
 
 
@@ -54,6 +64,15 @@ def _filled(text: Any) -> Any:
     return text
 
 
+def _sleep_after(value: Any) -> str | int:
+    # One check instead of a union, whose complaints would carry the names of its branches.
+    if isinstance(value, str) and len(value) <= 32:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SLEEP_AFTER:
+        return value
+    raise ValueError(f"seconds from 0 to {MAX_SLEEP_AFTER}, or text such as '10m'")
+
+
 Argument = Annotated[str, StringConstraints(max_length=MAX_ARGUMENT), AfterValidator(_argument)]
 CommandText = Annotated[Argument, BeforeValidator(_filled), Field(min_length=1)]
 AbsolutePath = Annotated[str, StringConstraints(max_length=4096, pattern=r"^/"), AfterValidator(_no_nul)]
@@ -64,7 +83,13 @@ Environment = Annotated[dict[str, Argument | None], Field(max_length=MAX_ENV), A
 Label = Annotated[str, StringConstraints(max_length=256)]
 LabelName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_./-]+$")]
 Labels = Annotated[dict[LabelName, Label], Field(max_length=64)]
-SleepAfter = Annotated[str, StringConstraints(max_length=32)] | Annotated[int, Field(ge=0, le=31_536_000)]
+SleepAfter = Annotated[
+    Any,
+    PlainValidator(_sleep_after),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "maxLength": 32}, {"type": "integer", "minimum": 0, "maximum": MAX_SLEEP_AFTER}]}
+    ),
+]
 
 ProjectName = Annotated[str, Path(min_length=1, max_length=63)]
 SandboxName = Annotated[str, Path(pattern=f"^{KNOWN_NAME}$")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +12,15 @@ import pytest
 
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
+from kennel.control.streams import OutsideEvent
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
+from kennel.domain.event import Event, Gap, Source
 from kennel.domain.principal import Principal
 from kennel.wire.errors import error
 from kennel.wire.results import SandboxView
 
-ADMIN, READER, RUNNER, OTHER = "admin-token", "reader-token", "runner-token", "other-token"
+ADMIN, READER, RUNNER, OTHER = "admin", "reader", "runner", "other"
 PRINCIPALS = {
     ADMIN: Principal("k-admin", None, frozenset({"admin"})),
     READER: Principal("k-reader", "default", frozenset({"read"})),
@@ -100,9 +103,7 @@ class FakeSandboxes:
             return await self.run(command), False
         return Outcome(stdout=b"out\n", stderr=b"", exit_code=0, stdout_bytes=4), False
 
-    async def open_session(
-        self, who: Principal, project: str, path: str, session_id: str, **options: Any
-    ) -> None:
+    async def open_session(self, who: Principal, project: str, path: str, session_id: str, **options: Any) -> None:
         self._note("open_session", project, path, session_id, options)
 
     async def close_session(self, who: Principal, project: str, path: str, session_id: str) -> None:
@@ -174,6 +175,44 @@ class FakeRooms:
         return self.complaints
 
 
+class FakeStreams:
+    """One stream, `/known`, with two events; following it ends with a gap unless `quiet`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.quiet = False
+        self.closed = asyncio.Event()
+
+    @staticmethod
+    def event(offset: int) -> Event:
+        return Event(
+            position=offset, project="default", path="/known", offset=offset, type="note", payload={"n": offset},
+            metadata={}, idempotency_key=None, source=Source(), created_at="2026-01-01T00:00:00.000Z", hash="00",
+        )  # fmt: skip
+
+    async def append(self, who: Principal, project: str, path: str, events: Sequence[OutsideEvent]) -> Sequence[Event]:
+        self.calls.append(("append", project, path, list(events)))
+        return [self.event(n + 1) for n in range(len(events))]
+
+    async def read(self, project: str, path: str, *, after: int = 0, **more: Any) -> Sequence[Event]:
+        self.calls.append(("read", project, path, after, more))
+        if path != "/known":
+            raise error("STREAM_NOT_FOUND", "there is no such stream")
+        return [self.event(n) for n in (1, 2) if n > after]
+
+    async def follow(
+        self, project: str, path: str, *, after: int = 0, types: Sequence[str] | None = None
+    ) -> AsyncIterator[Event | Gap]:
+        try:
+            for event in await self.read(project, path, after=after):
+                yield event
+            if self.quiet:
+                await asyncio.Event().wait()
+            yield Gap(after=2)
+        finally:
+            self.closed.set()
+
+
 @dataclass
 class World:
     """The application, its fakes, and a client with the admin key."""
@@ -181,10 +220,11 @@ class World:
     sandboxes: FakeSandboxes
     keys: FakeKeys
     rooms: FakeRooms
+    streams: FakeStreams
     app: Any
     healthy: bool = True
 
-    def client(self, token: str | None = ADMIN, **headers: str) -> httpx2.AsyncClient:
+    def client(self, token: str | None = "admin", **headers: str) -> httpx2.AsyncClient:
         auth = {} if token is None else {"authorization": f"Bearer {token}"}
         return httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=self.app, raise_app_exceptions=False),
@@ -195,14 +235,14 @@ class World:
 
 def make_world(settings: ApiSettings | None = None) -> World:
     """A fresh application over fresh fakes."""
-    sandboxes, keys, rooms = FakeSandboxes(), FakeKeys(), FakeRooms()
+    sandboxes, keys, rooms, streams = FakeSandboxes(), FakeKeys(), FakeRooms(), FakeStreams()
 
     async def images() -> Sequence[dict[str, str]]:
         return [{"name": "host", "digest": "sha256:00"}]
 
-    world = World(sandboxes, keys, rooms, None)
+    world = World(sandboxes, keys, rooms, streams, None)
     services = Services(
-        sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, images=images,
+        sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams, images=images,
         healthy=lambda: world.healthy,
     )  # fmt: skip
     world.app = create_app(services, settings or ApiSettings())
@@ -217,3 +257,8 @@ def anyio_backend() -> str:
 @pytest.fixture
 def world() -> World:
     return make_world()
+
+
+@pytest.fixture
+def new_world() -> Callable[..., World]:
+    return make_world
