@@ -17,7 +17,8 @@ pytestmark = pytest.mark.root
 NEW_TO_LIBSECCOMP = {"open_tree_attr", "statmount", "listmount"}
 """Unknown to libseccomp 2.5: the runtime drops the name, and the default answers ENOSYS."""
 ABSENT = {"memfd_secret", "remap_file_pages", "modify_ldt", "uselib", "_sysctl", "clone3", "clone3-newuser",
-          "no-such-call", "personality-read-implies-exec", "personality-mmap-page-zero", "socket-inet-high"}  # fmt: skip
+          "no-such-call", "personality-read-implies-exec", "personality-mmap-page-zero",
+          "socket-inet-high"}  # fmt: skip
 FOREIGN = {"x32-getpid", "i386-getpid"}
 FAMILIES = {1, 2, 10, 16}
 OTHERS = {

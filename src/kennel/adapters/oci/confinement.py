@@ -46,6 +46,7 @@ MASKED_PATHS: tuple[str, ...] = (
     "/proc/modules",
     "/proc/pagetypeinfo",
     "/proc/partitions",
+    "/proc/pressure",
     "/proc/sched_debug",
     "/proc/schedstat",
     "/proc/scsi",
