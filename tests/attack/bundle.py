@@ -121,7 +121,7 @@ class Bundle:
             _id_mapped(source, self.here / seen)
             self.mounts.append(self.here / seen)
             # Relative: the words of these options are readable inside, in /proc/self/mountinfo.
-            options = f"lowerdir={seen},upperdir={upper},workdir={work}"
+            options = f"lowerdir={seen},upperdir={upper},workdir={work},redirect_dir=on"
             subprocess.run(["mount", "-t", "overlay", "kennel", "-o", options, str(target)], check=True, cwd=self.here)
             self.mounts.append(target)
 
