@@ -15,12 +15,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kennel.control.line import Line
 from kennel.domain import room
 from kennel.domain.command import DEFAULT_CWD, Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import fact
 from kennel.domain.principal import Principal
-from kennel.domain.room import RoomState
+from kennel.domain.room import RoomState, Shell
 from kennel.ports.event_log import EventLog
 from kennel.wire.errors import KennelError, error
 
@@ -58,20 +59,22 @@ class RoomSandboxes(Protocol):
         user: str | None,
         replace: bool,
     ) -> None: ...
+    async def session_state(
+        self, who: Principal, project: str, path: str, session_id: str
+    ) -> tuple[str, dict[str, str]]: ...
 
 
 @dataclass(slots=True)
 class _Room:
-    """One room in this process: its fold, the order of its commands, and where its shell last was."""
+    """One room in this process: its fold and the order of its commands."""
 
     project: str
     room_id: str
     stream: str
     state: RoomState = field(default_factory=RoomState)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    line: Line = field(default_factory=Line)
     change: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    cwd: str = DEFAULT_CWD
 
 
 class Rooms:
@@ -90,9 +93,11 @@ class Rooms:
         turn came, and whatever creating or running meets.
         """
         async with self._use(project, room_id) as here:
-            await self._refresh(here)
-            cleanups = here.state.cleanups
-            async with here.turn:
+            place = here.line.take()
+            try:
+                await self._refresh(here)
+                cleanups = here.state.cleanups
+                await place
                 for _ in range(MAX_ATTEMPTS):
                     path = await self._sandbox(who, here, cleanups)
                     try:
@@ -101,6 +106,8 @@ class Rooms:
                         if failure.code not in _GONE or failure.admitted in ("yes", "unknown"):
                             raise
                     await self._replace(who, here, path)
+            finally:
+                here.line.leave(place)
         raise _busy("the room's sandbox keeps going away")
 
     async def cleanup(self, who: Principal, project: str, room_id: str) -> list[str]:
@@ -113,7 +120,6 @@ class Rooms:
                 await self._refresh(here)
                 if here.state.path is not None:
                     await self._record(who, here, room.CLEANUP_REQUESTED, {"roomId": room_id})
-                here.cwd = DEFAULT_CWD
                 doomed = [path for path in here.state.uncleaned if path != here.state.path]
             found = [await self._destroy(who, here, path) for path in doomed]
             return [complaint for complaint in found if complaint is not None]
@@ -183,7 +189,6 @@ class Rooms:
         async with here.change:
             await self._refresh(here)
             if here.state.path == gone:
-                here.cwd = DEFAULT_CWD
                 await self._assign(who, here)
 
     async def _assign(self, who: Principal, here: _Room) -> None:
@@ -232,31 +237,42 @@ class Rooms:
         """One command in the room's session, which is opened where the room last was if the sandbox has none."""
         command = Command(command=cmd, session_id=room.SESSION, timeout_ms=self._timeout_ms)
         try:
-            outcome, oom_killed = await self._sandboxes.exec(who, here.project, path, command)
+            ended = await self._sandboxes.exec(who, here.project, path, command)
         except KennelError as failure:
             if failure.code != "SESSION_NOT_FOUND":
                 raise
             await self._open_session(who, here, path)
-            outcome, oom_killed = await self._sandboxes.exec(who, here.project, path, command)
-        if outcome.cwd and here.state.path == path:
-            here.cwd = outcome.cwd
-        return outcome, oom_killed
+            ended = await self._sandboxes.exec(who, here.project, path, command)
+        await self._save_shell(who, here, path)
+        return ended
 
     async def _open_session(self, who: Principal, here: _Room, path: str) -> None:
-        async def opened(cwd: str) -> None:
-            await self._sandboxes.open_session(
-                who, here.project, path, room.SESSION, cwd=cwd, env={}, user=None, replace=True
-            )
-
-        try:
-            await opened(here.cwd)
-        except KennelError as failure:
-            if failure.code == "SESSION_ALREADY_EXISTS":  # another process was first
+        """A shell that goes on where the room's last one was, or in `/workspace` when that directory is gone."""
+        last = here.state.shell or Shell(DEFAULT_CWD, {})
+        for cwd in dict.fromkeys((last.cwd, DEFAULT_CWD)):
+            try:
+                await self._sandboxes.open_session(
+                    who, here.project, path, room.SESSION, cwd=cwd, env=dict(last.env), user=None, replace=True
+                )
                 return
-            if failure.code != "INVALID_PROCESS_CWD" or here.cwd == DEFAULT_CWD:
-                raise
-            here.cwd = DEFAULT_CWD  # the directory did not outlive the sleep
-            await opened(DEFAULT_CWD)
+            except KennelError as failure:
+                if failure.code == "SESSION_ALREADY_EXISTS":  # another process was first
+                    return
+                if failure.code != "INVALID_PROCESS_CWD" or cwd == DEFAULT_CWD:
+                    raise
+
+    async def _save_shell(self, who: Principal, here: _Room, path: str) -> None:
+        """Records where the shell is now, if that changed; a command's answer never fails for it."""
+        try:
+            cwd, env = await self._sandboxes.session_state(who, here.project, path, room.SESSION)
+            shell = room.keepable(cwd, env)
+            if shell is None:
+                logger.warning("the shell of %s is too large to be kept", here.stream)
+            elif shell != here.state.shell and here.state.path == path:
+                payload = {"path": path, "cwd": shell.cwd, "env": dict(shell.env)}
+                await self._record(who, here, room.SHELL_SAVED, payload)
+        except KennelError as failure:
+            logger.info("the shell of %s was not saved: %s", here.stream, failure)
 
     async def _destroy(self, who: Principal, here: _Room, path: str) -> str | None:
         """Destroys one of the room's sandboxes and records it; a complaint for people when that failed."""

@@ -265,6 +265,16 @@ class Sandboxes:
             return []
         return await pet.live.guest.list_sessions()
 
+    async def session_state(
+        self, who: Principal, project: str, path: str, session_id: str
+    ) -> tuple[str, dict[str, str]]:
+        """A shell's directory and exported variables after its last command; SESSION_NOT_FOUND, also when it sleeps."""
+        _, pet, _ = await self._alive(project, path)
+        if pet.live is None or not pet.live.usable:
+            raise error("SESSION_NOT_FOUND", "the sandbox is not running")
+        state = await pet.live.guest.session_state(session_id)
+        return state["cwd"], state["env"]
+
     @asynccontextmanager
     async def _guest(self, who: Principal, project: str, path: str) -> AsyncIterator[tuple[Live, Projection]]:
         _, pet, _ = await self._alive(project, path)

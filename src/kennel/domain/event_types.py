@@ -59,6 +59,12 @@ class Cleaned(Payload):
     room_id: Short
 
 
+class ShellSaved(Payload):
+    path: Short
+    cwd: str
+    env: dict[str, str]
+
+
 class EventType(msgspec.Struct, frozen=True):
     """One type: the shape of its payload, the stream it lies on, which service writes it, and what it means."""
 
@@ -113,6 +119,10 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("room/sandbox-assigned", SandboxAssigned, "the room's own", "rooms", "the room uses this sandbox"),
         EventType("room/cleanup-requested", CleanupRequested, "the room's own", "rooms", "its end was asked for"),
         EventType("room/cleaned", Cleaned, "the room's own", "rooms", "this sandbox of the room is gone"),
+        EventType(
+            "room/shell-saved", ShellSaved, "the room's own", "rooms",
+            "the shell's directory and exported variables, to go on from after a sleep",
+        ),
     )
 }  # fmt: skip
 """By name, in the order of the page."""

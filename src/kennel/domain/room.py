@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kennel.domain.event import Event, trusted
@@ -23,6 +24,12 @@ TIMEOUT_MS = 120_000
 ASSIGNED = "room/sandbox-assigned"
 CLEANUP_REQUESTED = "room/cleanup-requested"
 CLEANED = "room/cleaned"
+SHELL_SAVED = "room/shell-saved"
+
+MAX_SAVED_ENV = 64 * 1024
+"""Characters of names and values together that are kept of a shell; an event holds 256 KiB."""
+_TRANSIENT = ("_", "PWD", "SHLVL")
+"""Variables that every shell makes for itself."""
 
 _SIMPLE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _SIMPLE_PREFIX = "sandbox-"
@@ -63,6 +70,31 @@ def sandbox_path(room_id: str, generation: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Shell:
+    """What of a room's shell outlives its sandbox's sleep: its directory and its exported variables."""
+
+    cwd: str
+    env: Mapping[str, str]
+
+
+def keepable(cwd: str, env: Mapping[str, str]) -> Shell | None:
+    """The part of a shell that can be kept; None when that is too large. What is not text is left out."""
+    kept = {name: value for name, value in env.items() if name not in _TRANSIENT and _is_text(name + value)}
+    if not _is_text(cwd) or sum(len(name) + len(value) for name, value in kept.items()) > MAX_SAVED_ENV:
+        return None
+    return Shell(cwd, kept)
+
+
+def _is_text(value: str) -> bool:
+    """Whether this is Unicode; bytes that are not come as half surrogates, which no event can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
 class RoomState:
     """A room as its stream tells it: `path` is None before the first use and after a cleanup.
 
@@ -75,6 +107,7 @@ class RoomState:
     path: str | None = None
     cleanups: int = 0
     uncleaned: tuple[str, ...] = ()
+    shell: Shell | None = None
 
 
 def evolve(state: RoomState, event: Event) -> RoomState:
@@ -85,9 +118,11 @@ def evolve(state: RoomState, event: Event) -> RoomState:
     if event.type == ASSIGNED:
         path, generation = str(event.payload["path"]), int(event.payload["generation"])
         kept = tuple(p for p in state.uncleaned if p != event.payload.get("insteadOf"))
-        return replace(state, generation=generation, path=path, uncleaned=(*kept, path))
+        return replace(state, generation=generation, path=path, uncleaned=(*kept, path), shell=None)
     if event.type == CLEANUP_REQUESTED:
-        return replace(state, path=None, cleanups=state.cleanups + 1)
+        return replace(state, path=None, cleanups=state.cleanups + 1, shell=None)
     if event.type == CLEANED:
         return replace(state, uncleaned=tuple(p for p in state.uncleaned if p != event.payload["path"]))
+    if event.type == SHELL_SAVED and event.payload["path"] == state.path:
+        return replace(state, shell=Shell(str(event.payload["cwd"]), dict(event.payload["env"])))
     return state

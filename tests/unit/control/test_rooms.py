@@ -1,0 +1,382 @@
+"""Rooms over the real log (SQLite) and a scripted lifecycle service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kennel.adapters.sql.event_log import open_log
+from kennel.control import rooms as rooms_module
+from kennel.control.rooms import Rooms
+from kennel.domain import room
+from kennel.domain.command import DEFAULT_CWD, Command, Outcome
+from kennel.domain.create_options import CreateOptions
+from kennel.domain.principal import Principal
+from kennel.ports.event_log import EventLog
+from kennel.wire.errors import KennelError, error
+
+pytestmark = pytest.mark.anyio
+
+WHO = Principal("k", None, frozenset({"admin"}))
+P = "default"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
+    opened = await open_log(f"sqlite:///{tmp_path}/log.db")
+    yield opened
+    await opened.close()
+
+
+class Pets:
+    """Sandboxes as the lifecycle service keeps them, with shells that know `cd`, `export`, `hang` and `where`."""
+
+    def __init__(self) -> None:
+        self.alive: dict[str, str | None] = {}
+        self.options: dict[str, CreateOptions] = {}
+        self.destroyed: set[str] = set()
+        self.shells: dict[str, tuple[str, dict[str, str]]] = {}
+        self.creates: list[str] = []
+        self.ran: list[tuple[str, str]] = []
+        self.active = 0
+        self.most_active = 0
+        self.ends: dict[str, asyncio.Event] = {}
+        self.refuse: dict[str, list[KennelError]] = {}
+        self.missing_directories: set[str] = set()
+        self.create_delay = 0.0
+
+    def _refused(self, verb: str) -> None:
+        if self.refuse.get(verb):
+            raise self.refuse[verb].pop(0)
+
+    async def create(
+        self, who: Principal, project: str, path: str, options: CreateOptions, request_id: str | None
+    ) -> object:
+        self.creates.append(path)
+        await asyncio.sleep(self.create_delay)
+        self._refused("create")
+        if path in self.destroyed:
+            raise error("SANDBOX_DESTROYED", "retired")
+        if self.alive.setdefault(path, request_id) != request_id:
+            raise error("SANDBOX_EXISTS", "taken")
+        self.options[path] = options
+        return None
+
+    def _check(self, path: str) -> None:
+        if path in self.destroyed:
+            raise error("SANDBOX_DESTROYED", "gone")
+        if path not in self.alive:
+            raise error("SANDBOX_NOT_FOUND", "never was")
+
+    async def exec(self, who: Principal, project: str, path: str, command: Command) -> tuple[Outcome, bool]:
+        await asyncio.sleep(0)
+        self._check(path)
+        self._refused("exec")
+        if path not in self.shells:
+            raise error("SESSION_NOT_FOUND", "no such session")
+        assert command.session_id == room.SESSION
+        assert command.command is not None
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        try:
+            return await self._obey(path, command.command), False
+        finally:
+            self.active -= 1
+
+    async def _obey(self, path: str, text: str) -> Outcome:
+        self.ran.append((path, text))
+        cwd, env = self.shells[path]
+        word, _, rest = text.partition(" ")
+        if word == "hang":
+            await self.ends.setdefault(path, asyncio.Event()).wait()
+            raise error("SANDBOX_DESTROYED", "destroyed under it", admitted="yes")
+        if word == "cd":
+            self.shells[path] = (rest, env)
+        elif word == "export":
+            name, _, value = rest.partition("=")
+            self.shells[path] = (cwd, {**env, name: value})
+        await asyncio.sleep(0.001)
+        told = f"{self.shells[path][0]} {sorted(self.shells[path][1].items())}"
+        return Outcome(stdout=told.encode(), stderr=b"", exit_code=7 if word == "exit" else 0)
+
+    async def open_session(
+        self, who: Principal, project: str, path: str, session_id: str, *, cwd: str, env: dict[str, str],
+        user: str | None, replace: bool,
+    ) -> None:  # fmt: skip
+        self._check(path)
+        assert (session_id, user, replace) == (room.SESSION, None, True)
+        if cwd in self.missing_directories:
+            raise error("INVALID_PROCESS_CWD", "no such directory")
+        if path in self.shells:
+            raise error("SESSION_ALREADY_EXISTS", "open already")
+        self.shells[path] = (cwd, dict(env))
+
+    async def session_state(
+        self, who: Principal, project: str, path: str, session_id: str
+    ) -> tuple[str, dict[str, str]]:
+        self._refused("state")
+        return self.shells[path]
+
+    async def destroy(self, who: Principal, project: str, path: str) -> None:
+        if path not in self.alive:
+            raise error("SANDBOX_NOT_FOUND", "never was")
+        self._refused("destroy")
+        self.destroyed.add(path)
+        self.ends.setdefault(path, asyncio.Event()).set()
+
+    def sleep(self) -> None:
+        """All shells are lost."""
+        self.shells.clear()
+
+
+async def told(rooms: Rooms, room_id: str, cmd: str) -> str:
+    outcome, _ = await rooms.exec(WHO, P, room_id, cmd)
+    return outcome.stdout.decode()
+
+
+async def types(log: EventLog, room_id: str) -> list[str]:
+    return [event.type for event in await log.read(P, room.stream_of(room_id))][1:]
+
+
+async def test_fifty_first_commands_make_one_sandbox_and_all_succeed(log: EventLog) -> None:
+    pets = Pets()
+    pets.create_delay = 0.02
+    rooms = Rooms(log, pets)
+    await asyncio.gather(*(rooms.exec(WHO, P, "r", f"echo {n}") for n in range(50)))
+    assert pets.creates == ["/sandboxes/sandbox-r"]
+    assert [text for _, text in pets.ran] == [f"echo {n}" for n in range(50)]
+    assert pets.most_active == 1
+    assert pets.options["/sandboxes/sandbox-r"].persist == "disk"
+    assert (await types(log, "r")).count(room.ASSIGNED) == 1
+
+
+async def test_several_processes_agree_on_one_sandbox(log: EventLog) -> None:
+    pets = Pets()
+    pets.create_delay = 0.01
+    processes = [Rooms(log, pets) for _ in range(4)]
+    await asyncio.gather(*(rooms.exec(WHO, P, "r", f"echo {n}") for n in range(5) for rooms in processes))
+    assert set(pets.creates) == {"/sandboxes/sandbox-r"}
+    assert {path for path, _ in pets.ran} == {"/sandboxes/sandbox-r"}
+    assert (await types(log, "r")).count(room.ASSIGNED) == 1
+
+
+async def test_rooms_run_beside_each_other(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    await asyncio.gather(*(rooms.exec(WHO, P, f"r{n}", "echo") for n in range(10)))
+    assert len(pets.alive) == 10
+    assert pets.most_active > 1
+
+
+async def test_projects_do_not_share_rooms(log: EventLog) -> None:
+    rooms = Rooms(log, Pets())
+    await rooms.exec(WHO, "default", "r", "echo")
+    await rooms.exec(WHO, "other", "r", "echo")
+    for project in ("default", "other"):
+        assert await log.head(project, "/rooms/r") is not None
+
+
+async def test_directory_and_variables_last_over_a_sleep_and_a_restart(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    assert (await told(rooms, "r", "echo")) == f"{DEFAULT_CWD} []"
+    await told(rooms, "r", "cd /tmp")
+    await told(rooms, "r", "export A=1")
+    pets.sleep()
+    assert await told(rooms, "r", "echo") == "/tmp [('A', '1')]"
+    pets.sleep()
+    assert await told(Rooms(log, pets), "r", "echo") == "/tmp [('A', '1')]"
+    assert (await types(log, "r")).count(room.SHELL_SAVED) == 3
+
+
+async def test_a_directory_that_is_gone_after_a_sleep_is_replaced_by_workspace(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "cd /tmp/x")
+    pets.sleep()
+    pets.missing_directories.add("/tmp/x")
+    assert await told(rooms, "r", "echo") == f"{DEFAULT_CWD} []"
+
+
+async def test_exit_is_a_result(log: EventLog) -> None:
+    outcome, _ = await Rooms(log, Pets()).exec(WHO, P, "r", "exit 7")
+    assert outcome.exit_code == 7
+
+
+async def test_a_shell_that_cannot_be_saved_does_not_fail_its_command(log: EventLog) -> None:
+    pets = Pets()
+    pets.refuse["state"] = [error("SANDBOX_LOST", "gone")]
+    outcome, _ = await Rooms(log, pets).exec(WHO, P, "r", "echo")
+    assert outcome.exit_code == 0
+
+
+async def test_cleanup_destroys_and_the_room_works_again_with_the_next_generation(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    for generation in ("", ".2", ".3"):
+        await told(rooms, "r", "cd /tmp")
+        assert pets.ran[-1][0] == f"/sandboxes/sandbox-r{generation}"
+        assert await rooms.cleanup(WHO, P, "r") == []
+        assert await rooms.cleanup(WHO, P, "r") == []
+    assert await told(rooms, "r", "echo") == f"{DEFAULT_CWD} []"
+    assert (await types(log, "r")).count(room.CLEANED) == 3
+
+
+async def test_cleaning_an_unknown_room_leaves_no_trace(log: EventLog) -> None:
+    assert await Rooms(log, Pets()).cleanup(WHO, P, "never") == []
+    assert await log.head(P, "/rooms/never") is None
+
+
+async def test_a_cleanup_that_fails_says_so_and_the_next_one_finishes_it(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "echo")
+    pets.refuse["destroy"] = [error("NODE_UNAVAILABLE", "node is away")]
+    assert await rooms.cleanup(WHO, P, "r") == ["sandbox: node is away"]
+    await told(rooms, "r", "echo")
+    assert pets.ran[-1][0] == "/sandboxes/sandbox-r.2"
+    assert await Rooms(log, pets).cleanup(WHO, P, "r") == []
+    assert pets.destroyed == {"/sandboxes/sandbox-r", "/sandboxes/sandbox-r.2"}
+
+
+async def test_a_cleanup_ends_what_runs_and_what_waits(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "echo")
+    calls = [asyncio.create_task(rooms.exec(WHO, P, "r", cmd)) for cmd in ("hang", "echo 1", "echo 2")]
+    while pets.active == 0:
+        await asyncio.sleep(0.001)
+    assert await asyncio.wait_for(rooms.cleanup(WHO, P, "r"), 5) == []
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert [end.code for end in ends if isinstance(end, KennelError)] == ["SANDBOX_DESTROYED"] * 3
+    assert [end.admitted for end in ends if isinstance(end, KennelError)] == ["yes", "no", "no"]
+    assert [text for _, text in pets.ran] == ["echo", "hang"]
+    assert set(pets.alive) == {"/sandboxes/sandbox-r"}
+
+
+async def test_a_cleanup_during_the_first_creation_leaves_no_sandbox(log: EventLog) -> None:
+    pets = Pets()
+    pets.create_delay = 0.05
+    rooms = Rooms(log, pets)
+    call = asyncio.create_task(rooms.exec(WHO, P, "r", "hang"))
+    while not pets.creates:
+        await asyncio.sleep(0.001)
+    assert await rooms.cleanup(WHO, P, "r") == []
+    with pytest.raises(KennelError, match="SANDBOX_DESTROYED"):
+        await asyncio.wait_for(call, 5)
+    assert set(pets.alive) == pets.destroyed
+
+
+async def test_a_sandbox_that_others_destroyed_is_replaced(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "cd /tmp")
+    await pets.destroy(WHO, P, "/sandboxes/sandbox-r")
+    assert await told(rooms, "r", "echo") == f"{DEFAULT_CWD} []"
+    assert pets.ran[-1][0] == "/sandboxes/sandbox-r.2"
+
+
+async def test_a_pet_of_that_name_is_never_taken_over_nor_destroyed(log: EventLog) -> None:
+    pets = Pets()
+    await pets.create(WHO, P, "/sandboxes/sandbox-r", CreateOptions(), "somebody's key")
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "echo")
+    assert pets.ran[-1][0] == "/sandboxes/sandbox-r.2"
+    await rooms.cleanup(WHO, P, "r")
+    assert pets.destroyed == {"/sandboxes/sandbox-r.2"}
+
+
+async def test_a_crash_between_creation_and_assignment_is_mended(log: EventLog) -> None:
+    pets = Pets()
+
+    class Crashing(Rooms):
+        async def _record(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        await Crashing(log, pets).exec(WHO, P, "r", "echo")
+    await told(Rooms(log, pets), "r", "echo")
+    assert set(pets.alive) == {"/sandboxes/sandbox-r"}
+
+
+async def test_a_creation_elsewhere_is_waited_for_but_not_for_ever(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pets = Pets()
+    pets.refuse["create"] = [error("SANDBOX_CREATING", "not yet")] * 3
+    await told(Rooms(log, pets), "r", "echo")
+    assert len(pets.creates) == 4
+    monkeypatch.setattr(rooms_module, "MAX_ATTEMPTS", 2)
+    pets.refuse["create"] = [error("SANDBOX_CREATING", "not yet")] * 100
+    with pytest.raises(KennelError, match="RESOURCE_BUSY"):
+        await Rooms(log, pets).exec(WHO, P, "other", "echo")
+
+
+@pytest.mark.parametrize("code", ["NO_CAPACITY", "NODE_UNAVAILABLE", "SANDBOX_START_FAILED"])
+async def test_a_refused_creation_leaves_the_room_unassigned(log: EventLog, code: str) -> None:
+    pets = Pets()
+    pets.refuse["create"] = [error(code, "no")]
+    rooms = Rooms(log, pets)
+    with pytest.raises(KennelError, match=code):
+        await rooms.exec(WHO, P, "r", "echo")
+    assert await log.head(P, "/rooms/r") is None
+    await told(rooms, "r", "echo")
+
+
+async def test_admitted_work_is_never_repeated(log: EventLog) -> None:
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "echo")
+    pets.refuse["exec"] = [error("SANDBOX_DESTROYED", "gone", admitted="unknown")]
+    with pytest.raises(KennelError, match="SANDBOX_DESTROYED"):
+        await rooms.exec(WHO, P, "r", "echo")
+    assert len(pets.ran) == 1
+
+
+async def test_only_so_many_may_wait(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms_module, "MAX_WAITING", 3)
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    calls = [asyncio.create_task(rooms.exec(WHO, P, "r", "hang")) for _ in range(3)]
+    while pets.active == 0:
+        await asyncio.sleep(0.001)
+    with pytest.raises(KennelError, match="RESOURCE_BUSY"):
+        await rooms.exec(WHO, P, "r", "echo")
+    await rooms.exec(WHO, P, "quiet", "echo")
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    await told(rooms, "r", "echo")
+
+
+async def test_strangers_events_on_the_rooms_stream_change_nothing(log: EventLog) -> None:
+    from kennel.control.streams import OutsideEvent, Streams
+
+    pets = Pets()
+    await Streams(log).append(WHO, P, "/rooms/r", [OutsideEvent(type="note")])
+    rooms = Rooms(log, pets)
+    await told(rooms, "r", "echo")
+    await Streams(log).append(WHO, P, "/rooms/r", [OutsideEvent(type="note")])
+    await told(rooms, "r", "echo")
+    await rooms.cleanup(WHO, P, "r")
+    assert set(pets.creates) == {"/sandboxes/sandbox-r"}
+
+
+async def test_idle_rooms_are_forgotten_and_read_again(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms_module, "MAX_IDLE_ROOMS", 3)
+    pets = Pets()
+    rooms = Rooms(log, pets)
+    for n in range(8):
+        await told(rooms, f"r{n}", "cd /tmp")
+    assert len(rooms._rooms) <= 3
+    assert await told(rooms, "r0", "echo") == "/tmp []"
+    assert len(pets.creates) == 8
