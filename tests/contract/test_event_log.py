@@ -345,3 +345,40 @@ async def test_a_closed_log_says_so(log):
     assert await waiting == Gap(2, "closed")
     await refused("LOG_UNAVAILABLE", log.append(P, "/a", [new()]))
     await refused("LOG_UNAVAILABLE", log.read(P, "/a"))
+
+
+async def test_odd_questions_get_plain_answers(log):
+    await log.append(P, "/a", [new()])
+    assert await log.read(P, "/a", after=2**80) == []
+    assert len(await log.read(P, "/a", after=-5, before=2**90)) == 2
+    assert await log.read(P, "/a", types=["\ud800", "a\0b", "' OR 1=1 --", "x" * 10_000]) == []
+    assert await log.by_key(P, "/a", "a\0b") is None
+    assert await log.by_key(P, "/a", "\ud800") is None
+    await refused("INVALID_PATH", log.paths(P, "/", after="\0"))
+    await refused("VALIDATION_FAILED", log.read(P, "/a", types=[f"t/{n}" for n in range(5000)]))
+    for project in ("", "\0", "\ud800", "_other", "A", "a/b"):
+        await refused("PROJECT_NOT_FOUND", log.read(project, "/a"))
+        await refused("PROJECT_NOT_FOUND", log.append(project, "/a", [new()]))
+
+
+async def test_much_at_once_waits_for_room(log):
+    """More than the queue may hold: everybody lands, nobody is refused."""
+    payload = {"x": "y" * 200_000}
+    answers = await asyncio.gather(*(log.append(P, f"/s{i % 7}", [new(payload=payload)] * 10) for i in range(40)))
+    assert sum(len(a) for a in answers) == 400
+    assert log._room._used == 0
+
+
+async def test_a_cancelled_append_leaves_the_log_well(log):
+    tasks = [asyncio.create_task(log.append(P, "/a", [new(payload={"i": i})])) for i in range(50)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    landed = {o[0].payload["i"] for o in done if isinstance(o, list)}
+    await log.append(P, "/a", [new(payload={"i": -1})])
+    stored = [e.payload["i"] for e in await log.read(P, "/a", after=1)]
+    assert landed <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert log._room._used == 0
+    assert await log.verify(P, "/a") == []

@@ -12,6 +12,7 @@ import sys
 import pytest
 import sqlalchemy as sa
 
+from kennel.adapters.sql.engine import BUSY_MS, LOCK
 from kennel.adapters.sql.event_log import SqlEventLog, open_log
 from kennel.domain.chain import GENESIS, Link, canonical, digest
 from kennel.domain.event import Event, NewEvent, Source, fact
@@ -191,6 +192,7 @@ async def test_a_silent_process_hears_of_another_within_seconds(log, log_url):
 
 _WRITER = """
 import asyncio, sys
+from kennel.adapters.sql.engine import BUSY_MS, LOCK
 from kennel.adapters.sql.event_log import open_log
 from kennel.domain.event import NewEvent
 
@@ -248,3 +250,65 @@ async def test_a_database_that_goes_away_is_a_typed_error_and_comes_back(log, lo
     assert set(landed) <= set(stored)
     assert len(stored) == len(set(stored))
     assert await log.verify(P, "/a") == []
+
+
+async def test_a_full_disk_is_a_typed_error_and_loses_nothing(log, log_url):
+    if not log_url.startswith("sqlite"):
+        pytest.skip("the limit is set by a pragma of SQLite's")
+    await log.append(P, "/a", [new()])
+    driver = log._writer._connection.connection.dbapi_connection
+    pages = driver.execute("PRAGMA page_count").fetchone()[0]
+    driver.execute(f"PRAGMA max_page_count={pages + 40}")
+    landed, failure = 0, None
+    while failure is None and landed < 100:
+        try:
+            await log.append(P, "/a", [new(x="y" * 20_000)])
+            landed += 1
+        except KennelError as fault:
+            failure = fault
+    assert failure is not None
+    assert (failure.code, failure.admitted) == ("LOG_UNAVAILABLE", "no")
+    [event] = await log.append(P, "/a", [new()])
+    assert event.offset == landed + 3
+    assert await log.verify(P, "/a") == []
+
+
+async def test_a_fault_in_the_writer_itself_leaves_nobody_waiting(log, monkeypatch):
+    from kennel.adapters.sql import ledger
+
+    await log.append(P, "/a", [new()])
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger, "plan", lambda *args, **words: 1 / 0)
+        with pytest.raises(KennelError) as caught:
+            await asyncio.wait_for(log.append(P, "/a", [new()]), 5)
+        assert caught.value.code == "INTERNAL_ERROR"
+    [event] = await log.append(P, "/a", [new()])
+    assert event.offset == 3
+
+
+async def test_a_lock_that_somebody_keeps_is_a_typed_error(log, log_url):
+    await log.append(P, "/a", [new()])
+    driver = log._writer._connection.connection.dbapi_connection
+    if log_url.startswith("sqlite"):
+        driver.execute("PRAGMA busy_timeout=50")
+    else:
+        driver.execute("SET lock_timeout = 50")
+        driver.commit()
+    with log.engine.connect() as holder, holder.begin():
+        if not log_url.startswith("sqlite"):
+            holder.execute(sa.text("SELECT pg_advisory_xact_lock(:l)"), {"l": LOCK})
+        with pytest.raises(KennelError) as caught:
+            await asyncio.wait_for(log.append(P, "/a", [new()]), 5)
+        assert (caught.value.code, caught.value.admitted) == ("LOG_UNAVAILABLE", "no")
+        assert len(await log.read(P, "/a")) == 2
+    [event] = await log.append(P, "/a", [new()])
+    assert event.offset == 3
+
+
+async def test_nobody_waits_for_a_lock_for_ever(log, log_url):
+    with log.engine.connect() as connection:
+        if log_url.startswith("sqlite"):
+            assert connection.execute(sa.text("PRAGMA busy_timeout")).scalar() == BUSY_MS
+        else:
+            assert connection.execute(sa.text("SHOW lock_timeout")).scalar() == f"{BUSY_MS // 1000}s"
+            assert connection.execute(sa.text("SHOW idle_in_transaction_session_timeout")).scalar() == "10s"

@@ -8,6 +8,7 @@ creates nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -18,6 +19,9 @@ from kennel.domain import sandbox
 from kennel.domain.event import NewEvent
 from kennel.domain.sandbox import Projection
 from kennel.ports.event_log import Checkpoint, EventLog
+from kennel.wire.errors import KennelError
+
+log = logging.getLogger(__name__)
 
 MAX_FOLDS = 20_000
 """Projections kept in memory; the longest unused go first, to a checkpoint."""
@@ -105,7 +109,10 @@ class Projections:
         if surplus <= 0:
             return
         going = [a for a, fold in list(self._folds.items())[:surplus] if not fold.in_use]
-        await self.save(going)
+        try:
+            await self.save(going)
+        except KennelError as fault:
+            log.warning("checkpoints were not saved, the next look replays: %s", fault)
         for address in going:
             fold = self._folds.pop(address, None)
             self._saved.pop(address, None)

@@ -68,8 +68,18 @@ def _json(index: int, field: str, value: object, limit: int) -> tuple[dict[str, 
         raise _refuse(index, field, "is not plain JSON") from None
 
 
+def possible_type(type_: object) -> bool:
+    """Whether an event of this type can exist."""
+    return isinstance(type_, str) and len(type_) <= MAX_TYPE and _TYPE.fullmatch(type_) is not None
+
+
+def possible_key(key: object) -> bool:
+    """Whether an event under this idempotency key can exist."""
+    return isinstance(key, str) and 0 < len(key) <= MAX_KEY and key.isprintable()
+
+
 def _check_type(index: int, event: NewEvent) -> None:
-    if not isinstance(event.type, str) or len(event.type) > MAX_TYPE or not _TYPE.fullmatch(event.type):
+    if not possible_type(event.type):
         raise _refuse(index, "type", f"must be 1 to {MAX_TYPE} characters like 'noun/what-happened'")
     if is_platform_type(event.type) and not event.source.platform:
         raise error(
@@ -83,7 +93,7 @@ def _check_key(index: int, event: NewEvent) -> None:
     key = event.idempotency_key
     if key is None:
         return
-    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not key.isprintable():
+    if not possible_key(key):
         raise _refuse(index, "idempotencyKey", f"must be 1 to {MAX_KEY} printable characters")
     if key.startswith(PLATFORM_KEY_PREFIX) and not event.source.platform:
         raise error(

@@ -85,3 +85,10 @@ def check_project_name(name: object) -> str:
             details={"name": ["1 to 63 of a-z, 0-9 and '-', no '-' at the ends"]},
         )
     return name
+
+
+def check_project(name: object) -> str:
+    """The name itself when streams can lie under it: a project's, or the installation's own; PROJECT_NOT_FOUND."""
+    if name == INSTALLATION or (isinstance(name, str) and PROJECT_NAME.fullmatch(name)):
+        return str(name)
+    raise error("PROJECT_NOT_FOUND", "there is no such project")

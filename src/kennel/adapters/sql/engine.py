@@ -7,17 +7,26 @@ Called by `event_log.open_log`. Invariant: a SQLite writer's transaction begins 
 from __future__ import annotations
 
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 HEAD = "0001"
 """The newest migration, as a test has Alembic confirm; a database already there never imports Alembic."""
 LOCK = 0x6B656E6E656C
 """PostgreSQL's advisory lock around every append and every migration ("kennel")."""
 READERS = 4
+BUSY_MS = 10_000
+"""Milliseconds to wait for another process's write before the append is told that the log is not available."""
+_POSTGRES = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 2 * BUSY_MS,
+    # A process that froze inside a transaction gives the lock back before those who wait for it give up for good.
+    "options": f"-c lock_timeout={BUSY_MS} -c idle_in_transaction_session_timeout={BUSY_MS}",
+}
 
 
 def _tune_sqlite(connection: Any, _record: object) -> None:
@@ -26,7 +35,7 @@ def _tune_sqlite(connection: Any, _record: object) -> None:
     for pragma in (
         "journal_mode=WAL",
         "synchronous=FULL",
-        "busy_timeout=10000",
+        f"busy_timeout={BUSY_MS}",
         "foreign_keys=ON",
         "cache_size=-16384",
     ):
@@ -36,7 +45,10 @@ def _tune_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_immediate(connection: Connection) -> None:
     if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-        connection.connection.cursor().execute("BEGIN IMMEDIATE")
+        try:
+            connection.connection.cursor().execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as fault:
+            raise OperationalError("BEGIN IMMEDIATE", None, fault) from fault
 
 
 def _private_file(database: str) -> None:
@@ -58,7 +70,7 @@ def make_engine(url: str) -> Engine:
         return engine
     if parsed.get_backend_name() == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
-        return create_engine(parsed, pool_size=READERS + 2, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+        return create_engine(parsed, pool_size=READERS + 2, pool_pre_ping=True, connect_args=_POSTGRES)
     raise ValueError(f"the log is kept in SQLite or PostgreSQL, not in '{parsed.get_backend_name()}'")
 
 

@@ -21,10 +21,10 @@ from kennel.adapters.sql.engine import READERS, make_engine, migrate
 from kennel.adapters.sql.feed import Feed
 from kennel.adapters.sql.reader import MAX_LIMIT, Reader
 from kennel.adapters.sql.writer import Request, Writer
-from kennel.domain.admission import admit
+from kennel.domain.admission import admit, possible_key, possible_type
 from kennel.domain.chain import Fault
 from kennel.domain.event import Event, Gap, NewEvent
-from kennel.domain.stream_path import check_path
+from kennel.domain.stream_path import check_path, check_project
 from kennel.ports.event_log import Checkpoint, Listener
 from kennel.wire.errors import KennelError, error
 
@@ -33,8 +33,19 @@ MAX_QUEUED = 64 * 1024 * 1024
 OVERHEAD = 512
 """Bytes one queued event is reckoned to hold beside its JSON."""
 
+MAX_OFFSET = 2**53
+"""No stream gets so long; larger numbers are read as this one."""
+MAX_TYPES = 100
+"""Types that one read may ask for."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _check(project: str, path: str) -> None:
+    """PROJECT_NOT_FOUND or INVALID_PATH for what can be no stream's address."""
+    check_project(project)
+    check_path(path)
 
 
 class _Room:
@@ -110,7 +121,7 @@ class SqlEventLog:
 
     async def append(self, project: str, path: str, events: Sequence[NewEvent]) -> list[Event]:
         """See the port. Cancelled while it waits for the disk, the append may still land."""
-        check_path(path)
+        _check(project, path)
         drafts = admit(events)
         size = sum(len(d.payload_json) + len(d.metadata_json) + OVERHEAD for d in drafts)
         await self._room.take(size)
@@ -132,20 +143,30 @@ class SqlEventLog:
         limit: int = MAX_LIMIT,
     ) -> list[Event]:
         """See the port."""
-        return await self._reading(self._reader.read, project, check_path(path), after, before, types, limit)
+        _check(project, path)
+        after = min(max(after, 0), MAX_OFFSET)
+        before = None if before is None else min(max(before, 0), MAX_OFFSET)
+        # what cannot be an event's type need not be asked for, nor could every database take it
+        wanted = None if types is None else sorted({t for t in types if possible_type(t)})
+        if wanted is not None and len(wanted) > MAX_TYPES:
+            raise error("VALIDATION_FAILED", "too many types", details={"types": [f"at most {MAX_TYPES}"]})
+        return await self._reading(self._reader.read, project, path, after, before, wanted, limit)
 
     async def by_key(self, project: str, path: str, key: str) -> Event | None:
         """See the port."""
-        return await self._reading(self._reader.by_key, project, check_path(path), key)
+        _check(project, path)
+        return await self._reading(self._reader.by_key, project, path, key) if possible_key(key) else None
 
     async def head(self, project: str, path: str) -> int | None:
         """See the port."""
-        found = await self._reading(self._reader.head, project, check_path(path))
+        _check(project, path)
+        found = await self._reading(self._reader.head, project, path)
         return None if found is None else found[0]
 
     async def paths(self, project: str, prefix: str = "/", *, after: str = "", limit: int = MAX_LIMIT) -> list[str]:
         """See the port."""
-        return await self._reading(self._reader.paths, project, check_path(prefix), after, limit)
+        _check(project, prefix)
+        return await self._reading(self._reader.paths, project, prefix, after and check_path(after), limit)
 
     def follow(self, project: str, path: str, *, after: int = 0) -> AsyncIterator[Event | Gap]:
         """See the port."""
@@ -153,11 +174,13 @@ class SqlEventLog:
         async def page(at: int) -> list[Event]:
             return await self.read(project, path, after=at)
 
-        return self._feed.follow(project, check_path(path), after, page)
+        _check(project, path)
+        return self._feed.follow(project, path, min(max(after, 0), MAX_OFFSET), page)
 
     def listen(self, project: str, path: str, listener: Listener) -> Callable[[], None]:
         """See the port."""
-        return self._feed.listen(project, check_path(path), listener)
+        _check(project, path)
+        return self._feed.listen(project, path, listener)
 
     async def checkpoints(self, project: str, processor: str, paths: Sequence[str] | None = None) -> list[Checkpoint]:
         """See the port."""
@@ -170,7 +193,8 @@ class SqlEventLog:
 
     async def verify(self, project: str, path: str) -> list[Fault]:
         """See the port."""
-        return await self._reading(self._reader.verify, project, check_path(path))
+        _check(project, path)
+        return await self._reading(self._reader.verify, project, path)
 
     async def close(self) -> None:
         """Commits what is queued, ends every follower with a gap, and lets the database go."""

@@ -53,12 +53,12 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _unavailable(fault: BaseException, admitted: str) -> KennelError:
+def _unavailable(fault: BaseException) -> KennelError:
     log.error("the event log's database failed", exc_info=fault)
     return error(
         "LOG_UNAVAILABLE",
         "the event log cannot be written now",
-        admitted="no" if admitted == "no" else "unknown",
+        admitted="unknown" if isinstance(fault, _Commit) else "no",
         retry_after_ms=1000,
     )
 
@@ -126,23 +126,36 @@ class Writer:
                 return group, False
 
     def _serve(self, group: list[Request]) -> None:
-        """One turn: commit the group, or each of its appends alone when the tables refuse the whole."""
+        """One turn: commit the group and deliver; whatever goes wrong, every append of it is answered."""
         events: list[Event] = []
         try:
-            events = self._attempt(group)
+            events = self._commit_or_split(group)
+        except Exception:
+            log.exception("the log's writer failed")
+            self._drop_connection()
+            for request in group:
+                request.answer = error("INTERNAL_ERROR", "the event log failed", admitted="unknown")
+        self._deliver(events, group)
+
+    def _commit_or_split(self, group: list[Request]) -> list[Event]:
+        """The group in one transaction, or each of its appends alone when the tables refuse the whole."""
+        try:
+            return self._attempt(group)
         except IntegrityError:
+            events: list[Event] = []
             for request in group:
                 try:
                     events += self._attempt([request])
                 except IntegrityError:
                     request.answer = error("LOG_CORRUPT", f"stream '{request.address[1]}' disagrees with its own head")
                 except (SQLAlchemyError, _Commit) as fault:
-                    request.answer = _unavailable(fault, "unknown" if isinstance(fault, _Commit) else "no")
+                    request.answer = _unavailable(fault)
+            return events
         except (SQLAlchemyError, _Commit) as fault:
-            answer = _unavailable(fault, "unknown" if isinstance(fault, _Commit) else "no")
+            answer = _unavailable(fault)
             for request in group:
                 request.answer = answer
-        self._deliver(events, group)
+            return []
 
     def _attempt(self, group: list[Request]) -> list[Event]:
         """Commits the group, once more on a new connection if the database had hung up before the commit."""
