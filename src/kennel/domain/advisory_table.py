@@ -1,7 +1,7 @@
 """Owns the table of published advisories of runc, crun and runsc; read by advisories.py alone.
 
 Invariant: a fact that was not found is left out and said to be unknown, never guessed. `fixed_in` are upstream
-releases, one for each series that got the fix; `debian_fixed` are Debian revisions that patch the same upstream release.
+releases, one for each series that got the fix; `debian_fixed` are Debian revisions that patch that very release.
 """
 
 from __future__ import annotations
