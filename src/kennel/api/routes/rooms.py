@@ -50,7 +50,7 @@ RoomId = Annotated[
     Path(
         alias="roomId",
         description=f"1 to {MAX_ROOM_ID} characters, percent-encoded, no control characters",
-        json_schema_extra={"minLength": 1, "maxLength": MAX_ROOM_ID},
+        json_schema_extra={"minLength": 1, "maxLength": MAX_ROOM_ID, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"},
     ),
 ]
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import Field, StringConstraints
-from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
 from kennel.api.access import allow
@@ -27,26 +26,11 @@ from kennel.domain.admission import MAX_BATCH
 from kennel.domain.event import Event, Gap
 from kennel.domain.principal import Principal
 
-
-class _Tail(Convertor[str]):
-    """An absolute stream path as the tail of a route."""
-
-    regex = "/.*"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
-
-
-register_url_convertor("stream", _Tail())
-
 router = APIRouter(prefix="/v1/projects/{project}", tags=["streams"], route_class=StrictRoute)
 
 Reader = Annotated[Principal, Depends(allow("read"))]
 Writer = Annotated[Principal, Depends(allow("exec"))]
-StreamPath = Annotated[str, Path(description="the stream's absolute path", json_schema_extra={"pattern": "^/"})]
+StreamPath = Annotated[str, Path(description="the stream's path without its leading slash; empty for the root")]
 Offset = Annotated[int, Field(ge=0, le=2**53)]
 _encoder = msgspec.json.Encoder()
 
@@ -68,7 +52,7 @@ class Append(Model):
 
 
 @router.post(
-    "/streams{path:stream}",
+    "/streams/{path:path}",
     status_code=201,
     responses=answers(
         201, listing("events", ref("Event")), *IN_PROJECT, *WITH_BODY, "INVALID_PATH", "INVALID_EVENT",
@@ -79,14 +63,14 @@ class Append(Model):
 async def append(request: Request, project: ProjectName, path: StreamPath, body: Append, who: Writer) -> Response:
     """Appends events and creates the stream when it is new; platform types are refused."""
     events = [OutsideEvent(**event.model_dump()) for event in body.events]
-    return json_response({"events": await services_of(request).streams.append(who, project, path, events)}, 201)
+    return json_response({"events": await services_of(request).streams.append(who, project, f"/{path}", events)}, 201)
 
 
 _READ = answers(200, listing("events", ref("Event")), *IN_PROJECT, "STREAM_NOT_FOUND", "INVALID_PATH")
 _READ[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
 
-@router.get("/streams{path:stream}", responses=_READ)
+@router.get("/streams/{path:path}", responses=_READ)
 async def read(
     request: Request,
     project: ProjectName,
@@ -107,11 +91,13 @@ async def read(
     streams = services_of(request).streams
     wanted = None if types is None else [name for name in types.split(",") if name]
     if not follow:
-        found = await streams.read(project, path, after=after, before=before, types=wanted, limit=limit)
+        found = await streams.read(project, f"/{path}", after=after, before=before, types=wanted, limit=limit)
         return json_response({"events": found})
     start = after if last_event_id is None else last_event_id
-    await streams.read(project, path, after=start, limit=1)  # an unknown stream is a 404, not a stream that breaks
-    return EventStream(_messages(streams.follow(project, path, after=start, types=wanted)))
+    await streams.read(
+        project, f"/{path}", after=start, limit=1
+    )  # an unknown stream is a 404, not a stream that breaks
+    return EventStream(_messages(streams.follow(project, f"/{path}", after=start, types=wanted)))
 
 
 async def _messages(events: AsyncIterator[Event | Gap]) -> AsyncIterator[bytes]:

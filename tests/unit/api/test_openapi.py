@@ -1,0 +1,92 @@
+"""The document is what the application does: checked by generated requests against the scripted services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import negative_data_rejection
+
+from kennel.api.app import create_app
+from kennel.api.openapi import document
+from kennel.api.services import ApiSettings, Services
+
+HEADERS = {"Authorization": "Bearer admin", "Host": "localhost"}
+REFUSALS = [400, 401, 403, 404, 405, 409, 413, "5xx"]
+CONFIG = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
+
+
+def operations() -> list[tuple[str, str]]:
+    """Every (path, method) of the document; making it needs no service."""
+    nothing: Any = None
+    services = Services(nothing, nothing, nothing, nothing, nothing, nothing)
+    paths = document(create_app(services, ApiSettings()))["paths"]
+    return [(path, method) for path, item in paths.items() for method in item]
+
+
+def wrong(case: Any) -> bool:
+    """Whether what Kennel looks at is wrong: it ignores unknown query parameters, and the key here is always right."""
+    looked_at = (ParameterLocation.BODY, ParameterLocation.PATH)
+    return any(
+        case.meta.components[part].mode is GenerationMode.NEGATIVE for part in looked_at if part in case.meta.components
+    )
+
+
+def check(app: Any, path: str, method: str, examples: int) -> None:
+    """Sends generated requests, right and wrong ones, and holds every answer against the document."""
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=HEADERS, config=CONFIG)
+    both = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+    for mode in both:
+
+        @settings(
+            max_examples=examples, derandomize=True, deadline=None, database=None,
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=schema[path][method].as_strategy(generation_mode=mode))
+        def holds(case: Any) -> None:
+            case.call_and_validate(headers=HEADERS, excluded_checks=[] if wrong(case) else [negative_data_rejection])
+
+        try:
+            holds()
+        except Unsatisfiable:
+            assert mode is GenerationMode.NEGATIVE  # nothing about this operation can be wrong
+
+
+@pytest.mark.parametrize(("path", "method"), operations())
+def test_the_document_is_true(new_world: Any, path: str, method: str) -> None:
+    check(new_world().app, path, method, 20)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("path", "method"), operations())
+def test_the_document_is_true_for_long(new_world: Any, path: str, method: str) -> None:
+    check(new_world().app, path, method, 500)
+
+
+@pytest.mark.anyio
+async def test_every_operation_says_who_may_and_what_can_go_wrong(world: Any) -> None:
+    async with world.client() as http:
+        document = (await http.get("/openapi.json")).json()
+    assert document["openapi"].startswith("3.1")
+    assert document["components"]["securitySchemes"]["key"] == {"type": "http", "scheme": "bearer"}
+    operations = [
+        (path, method, operation) for path, item in document["paths"].items() for method, operation in item.items()
+    ]
+    assert len(operations) > 20
+    for path, method, operation in operations:
+        responses = operation["responses"]
+        if path == "/health":
+            assert operation["security"] == []
+            continue
+        assert {"400", "401", "403", "500"} <= set(responses), (path, method)
+        assert "422" not in responses or "ISOLATION_UNAVAILABLE" in responses["422"]["description"]
+        if "requestBody" in operation:
+            assert "413" in responses, (path, method)
+        assert operation["description"], (path, method)
