@@ -362,3 +362,23 @@ def test_message_queues_and_shared_memory_are_the_sandboxs_own(walls: Walls) -> 
         assert name not in walls.run(["ls", "-A", "/dev/shm", "/dev/mqueue"]).out
     finally:
         path.unlink()
+
+
+# -- what the next start finds -----------------------------------------------------------------------------------------
+
+
+def test_mount_points_cannot_be_replaced_for_the_next_start(walls: Walls) -> None:
+    """Several flaws of runtimes begin with a /dev or /proc that is a link; a running sandbox cannot make one."""
+    script = """
+for place in /dev /proc /sys /usr /workspace /.kennel /dev/shm; do
+    mountpoint -q $place || continue
+    mv $place $place.moved 2>/dev/null && echo "moved $place"
+    rmdir $place 2>/dev/null && echo "removed $place"
+    umount -l $place 2>/dev/null && echo "unmounted $place"
+    ln -sfnT /tmp $place 2>/dev/null && echo "replaced $place"
+    echo tried
+done
+"""
+    seen = walls.run(["sh", "-c", script]).out.split("\n")
+    assert len(seen) >= 5
+    assert set(seen) == {"tried", ""}

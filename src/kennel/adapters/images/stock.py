@@ -21,9 +21,9 @@ from kennel.adapters.images.pack import TIMESTAMP
 from kennel.wire.errors import KennelError, error
 
 PACKAGES = (
-    "bash ca-certificates coreutils curl diffutils file findutils gh git gzip iproute2 jq less locales nano"
-    " netcat-openbsd openssh-client patch procps psmisc python3 python3-pip python3-venv rsync sudo tar tzdata unzip"
-    " wget xz-utils zip zstd"
+    "bash ca-certificates coreutils curl diffutils file findutils gh git gzip iproute2 jq less libnss-myhostname"
+    " locales nano netcat-openbsd openssh-client patch procps psmisc python3 python3-pip python3-venv rsync sudo tar"
+    " tzdata unzip wget xz-utils zip zstd"
 )
 """Beside Debian's essential ones."""
 
