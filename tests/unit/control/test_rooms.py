@@ -83,7 +83,7 @@ class Pets:
         self._refused("exec")
         if path not in self.shells:
             raise error("SESSION_NOT_FOUND", "no such session")
-        assert command.session_id == room.SESSION
+        assert (command.session_id, command.timeout_ms) == (room.SESSION, 120_000)
         assert command.command is not None
         self.active += 1
         self.most_active = max(self.most_active, self.active)
