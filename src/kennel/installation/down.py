@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import signal
 import sys
-import time
 from pathlib import Path
 
 from kennel import assemble
@@ -55,32 +55,31 @@ def _take_down(settings: Settings) -> bool:
 
 
 def _stop(settings: Settings) -> bool:
-    pid = layout.running(settings, "up")
-    if pid is None:
-        return False
-    os.kill(pid, signal.SIGTERM)
-    begun = time.monotonic()
-    said = False
-    while layout.running(settings, "up") == pid:
-        if time.monotonic() - begun > PATIENCE:
-            os.kill(pid, signal.SIGKILL)
-        if not said and time.monotonic() - begun > 2:
-            print("waiting for the pets to fall asleep …", file=sys.stderr)
-            said = True
-        time.sleep(0.05)
-    return True
+    """Ends the supervisor, which ends the services; whether there was one."""
+    return _end(settings, "up", PATIENCE)
 
 
-def _end(settings: Settings, name: str) -> None:
+def _end(settings: Settings, name: str, patience: float = 60.0) -> bool:
+    """SIGTERM, then SIGKILL after `patience` seconds; returns when the process is gone, not only its pid file."""
     pid = layout.running(settings, name)
     if pid is None:
-        return
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 60
-    while layout.running(settings, name) == pid:
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        ended = select.poll()
+        ended.register(process, select.POLLIN)
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not ended.poll(2000):
+            print("waiting for the pets to fall asleep …", file=sys.stderr)
+            if not ended.poll(patience * 1000):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                ended.poll()
+    finally:
+        os.close(process)
+    return True
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class Units:
         """Runs the sandbox's container with the guest as PID 1 (its CPU limit comes with `limit`); False if it ran."""
         with self._locks[sandbox]:
             record = self._record(sandbox)
-            if self._pid(sandbox) is not None:
+            if self._pid(sandbox) is not None and self._listens(sandbox):
                 return False
             self._clear(sandbox)
             self._require_room(INSTANCE_TYPES[record.instance_type])
@@ -259,6 +259,16 @@ class Units:
         if pid is None:
             raise error("SANDBOX_LOST", f"sandbox {sandbox} is not running", admitted="no")
         return pid
+
+    def _listens(self, sandbox: str) -> bool:
+        """Whether the guest can still be reached: a killed PID 1 closes its socket a while before it counts as dead."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as knock:
+            try:
+                with _short(self.places(sandbox)) as name:
+                    knock.connect(name)
+            except OSError:
+                return False
+        return True
 
     def _clear(self, sandbox: str) -> None:
         """Takes down whatever runs or is mounted for a sandbox; nothing of it need exist."""
