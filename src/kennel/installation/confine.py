@@ -1,7 +1,8 @@
 """Owns the walls around control and gateway: a mount namespace with only what they need, their own user, no capability.
 
-Run by the supervisor as `python -m kennel.installation.confine`, as root; it becomes the service. Invariant: after the exec nothing of the host's files is visible but system libraries, the code, the role's own folder and the
-folder of sockets; no capability can come back (bounding set empty, no_new_privs).
+Run by the supervisor as `python -m kennel.installation.confine`, as root; it becomes the service. Invariant: after the
+exec nothing of the host's files is visible but system libraries, the code, the role's own folder and the sockets; no
+capability can come back (bounding set empty, no_new_privs).
 """
 
 from __future__ import annotations
