@@ -19,11 +19,14 @@ from .exec import ExecOperation
 from .loop import READ, Loop
 from .pool import Pool
 from .reaper import Reaper
-from .session import SessionOperations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from .channel import Channel, Operation
     from .connection import Begin
+    from .session import SessionOperations
 
 LISTENER = 3
 _MOST_CONNECTIONS = 64
@@ -40,21 +43,30 @@ class Service:
         self._reaper = Reaper(self.loop, self.pool)
         self._listener = native.listener(listener)
         self._connections: list[Connection] = []
+        self._sessions: SessionOperations | None = None
         self.operations = self._registry()
         self._greeting = framing.hello(boot=os.urandom(8).hex(), operations=sorted(self.operations))
         self._listen()
 
     def _registry(self) -> dict[str, Begin]:
         accounts = Accounts()
-        sessions = SessionOperations(self.loop, self.pool, accounts)
-        return {
-            "exec": ExecOperation(self.loop, self.pool, accounts).begin,
-            "session.open": sessions.open,
-            "session.exec": sessions.exec,
-            "session.close": sessions.close,
-            "session.list": sessions.list,
-            "session.state": sessions.state,
-        }
+        operations: dict[str, Begin] = {"exec": ExecOperation(self.loop, self.pool, accounts).begin}
+        for verb in ("open", "exec", "close", "list", "state"):
+            operations[f"session.{verb}"] = self._session(verb, accounts)
+        return operations
+
+    def _session(self, verb: str, accounts: Accounts) -> Begin:
+        """A verb of sessions; their files are imported by the first call, 3 ms of every start otherwise."""
+
+        def begin(channel: Channel, args: dict[str, Any]) -> Operation | None:
+            if self._sessions is None:
+                from .session import SessionOperations
+
+                self._sessions = SessionOperations(self.loop, self.pool, accounts)
+            begun: Operation | None = getattr(self._sessions, verb)(channel, args)
+            return begun
+
+        return begin
 
     def _listen(self) -> None:
         self.loop.watch(self._listener.fileno(), READ, self._accept)

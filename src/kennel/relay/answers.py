@@ -29,7 +29,12 @@ _MOST_PATH = 16 * 1024
 def refusal(body: dict[str, Any], admitted: Admitted) -> KennelError:
     """The error of an ERROR frame."""
     code, message, details = body.get("code"), body.get("message"), body.get("details")
-    if code not in GUEST_CODES or type(message) is not str or type(details) not in (dict, type(None)):
+    if (
+        type(code) is not str
+        or code not in GUEST_CODES
+        or type(message) is not str
+        or type(details) not in (dict, type(None))
+    ):
         raise FrameError("an error outside of the agreed ones")
     if details is not None and (len(details) > 16 or any(not _small(value) for value in details.values())):
         raise FrameError("details outside of the agreed size")

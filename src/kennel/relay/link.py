@@ -235,10 +235,12 @@ class GuestLink(asyncio.BufferedProtocol):
                 waiting.exception()
 
     async def close(self) -> None:
-        """Ends the link in good order; what it ran in the foreground is killed by the guest."""
-        self._end(error("SANDBOX_LOST", "the connection to the sandbox was closed"))
+        """Ends the link, and returns when the socket is closed; what it ran in the foreground the guest kills.
+
+        Bytes not sent yet are dropped: a guest that does not read must not keep its host from leaving.
+        """
+        self.abort(error("SANDBOX_LOST", "the connection to the sandbox was closed"))
         if self._transport is not None:
-            self._transport.close()
             await asyncio.shield(self._gone)
 
 
