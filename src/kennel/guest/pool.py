@@ -15,7 +15,6 @@ from .refusal import Refusal, spawn_refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Protocol
 
     from .launch import Job
@@ -118,7 +117,6 @@ class Pool:
         self.keepers: dict[int, Keeper] = {}
         self._idle: list[Keeper] = []
         self._calm: Timer | None = None
-        self.on_lost: Callable[[Keeper], None] = lambda keeper: None
 
     def prepare(self) -> None:
         """Makes one ahead of the first job."""
@@ -185,4 +183,6 @@ class Pool:
         keeper.drop()
         if keeper in self._idle:
             self._idle.remove(keeper)
-        self.on_lost(keeper)
+        # Its descriptors close before its orphans get their new parent: reaper waits for its whole death.
+        if keeper.pid in self.keepers:
+            self.discard(keeper)

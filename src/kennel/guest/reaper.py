@@ -34,7 +34,6 @@ class Reaper:
         self._woken = woken
         native.on_child(wake, lambda number, where: None)
         loop.watch(woken, READ, self._child)
-        pool.on_lost = self.bereave
 
     def _child(self, events: int) -> None:
         os.read(self._woken, 4096)
@@ -59,12 +58,13 @@ class Reaper:
         keeper = self._pool.keepers.pop(pid, None)
         if keeper is not None:
             keeper.heard(READ)
+            self._bereave(keeper)
             return
         owner = self._bereaved.pop(pid, None)
         if owner is not None:
             owner.exited(status)
 
-    def bereave(self, keeper: Keeper) -> None:
+    def _bereave(self, keeper: Keeper) -> None:
         """A subreaper is gone; when it had work, its orphans are ours now."""
         owner, keeper.owner = keeper.owner, None
         if owner is None:
