@@ -40,9 +40,29 @@ class HostImage:
         self._images_dir = images_dir
         self._source = source
         self._building = threading.Lock()
+        self._known: tuple[object, str] | None = None
 
     def digest(self) -> str:
         """`sha256:` and 64 hex digits; changes when a package of the machine does."""
+        seen = self._state()
+        known = self._known
+        if known is None or known[0] != seen:
+            known = self._known = (seen, self._compute())
+        return known[1]
+
+    def _state(self) -> object:
+        """What changes whenever a file of the digest does: dpkg replaces its status by a rename."""
+        found = []
+        for name in _DIGEST_OF:
+            try:
+                stat = (self._source / name).stat()
+            except FileNotFoundError:
+                found.append(None)
+            else:
+                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+        return found
+
+    def _compute(self) -> str:
         found = hashlib.sha256(f"kennel host skeleton {skeleton.VERSION}\n".encode())
         for name in _DIGEST_OF:
             path = self._source / name
