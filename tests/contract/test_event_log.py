@@ -271,6 +271,33 @@ async def test_a_slow_follower_is_dropped_with_a_gap_and_can_resume(log):
     await asyncio.wait_for(task, 20)
 
 
+async def test_a_reader_of_history_is_not_dropped_for_what_happens_meanwhile(log):
+    """While it reads pages it is sent back to the log, as often as it takes, and then hears live."""
+    await log.append(P, "/a", [new() for _ in range(300)])
+    follower = log.follow(P, "/a")
+    seen = [(await anext(follower)).offset]
+    for _ in range(9):
+        await log.append(P, "/a", [new() for _ in range(100)])
+    while len(seen) < 1201:
+        seen.append((await asyncio.wait_for(anext(follower), 5)).offset)
+    assert seen == list(range(1, 1202))
+    waiting = asyncio.create_task(anext(follower))
+    await asyncio.sleep(0.05)
+    reads = 0
+    original = log._reader.read
+
+    def counting(*args):
+        nonlocal reads
+        reads += 1
+        return original(*args)
+
+    log._reader.read = counting
+    await log.append(P, "/a", [new()])
+    assert (await asyncio.wait_for(waiting, 5)).offset == 1202
+    assert reads == 0
+    await follower.aclose()
+
+
 async def test_a_thousand_followers_do_not_hold_the_writer(log):
     await log.append(P, "/a", [new()])
     done = 0

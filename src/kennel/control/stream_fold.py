@@ -75,10 +75,9 @@ class StreamFold(Generic[S]):
     def _hear(self, event: Event) -> None:
         self._heard = max(self._heard, event.offset)
         if event.offset == self.offset + 1:
-            if self._live:
-                self._apply(event)
+            self._apply(event)
         elif event.offset > self.offset + 1:
-            self._live = False  # never without a fault of the feed; the next look reads what is missing
+            self._live = False  # history is still being read, or the feed was at fault: the next look reads on
 
     def _apply(self, event: Event) -> None:
         if event.offset <= self.offset:
