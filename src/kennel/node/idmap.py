@@ -1,6 +1,7 @@
 """Owns user namespaces that exist only to carry an id mapping for `mount_setattr`.
 
-Called by rootfs. Invariant: the child that makes the namespace is gone, and reaped, before the call returns.
+Called by rootfs, pack and stack. Invariant: the child that makes the namespace is gone, and reaped, before the call
+returns.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from kennel.node import linux
 
 
 @contextmanager
-def mapping(id_base: int) -> Iterator[int]:
-    """A descriptor of a user namespace that maps 0…65535 to `id_base`…; closed on leaving."""
+def mapping(id_base: int, *, reverse: bool = False) -> Iterator[int]:
+    """A descriptor of a user namespace that maps 0…65535 to `id_base`… (or back); closed on leaving."""
     ready_read, ready_write = os.pipe()
     done_read, done_write = os.pipe()
     pid = os.fork()
@@ -35,7 +36,7 @@ def mapping(id_base: int) -> Iterator[int]:
             raise OSError("this kernel refused a user namespace (user.max_user_namespaces?)")
         for kind in ("uid_map", "gid_map"):
             with open(f"/proc/{pid}/{kind}", "w") as stream:
-                stream.write(f"0 {id_base} {ID_RANGE}\n")
+                stream.write(f"{id_base} 0 {ID_RANGE}\n" if reverse else f"0 {id_base} {ID_RANGE}\n")
         descriptor = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         for end in (ready_read, done_read, done_write):
