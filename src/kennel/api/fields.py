@@ -58,6 +58,17 @@ def _environment(env: dict[str, Any]) -> dict[str, Any]:
     return env
 
 
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    if not all(_LABEL_NAME.fullmatch(name) for name in labels):
+        raise ValueError("a label's name has 1 to 64 of A-Z, a-z, 0-9 and '_./-'")
+    return labels
+
+
+def _whole(value: Any) -> Any:
+    # JSON has one kind of number: 5.0 is as whole as 5.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _filled(text: Any) -> Any:
     if text == "":
         raise ValueError("Command cannot be empty")
@@ -66,6 +77,7 @@ def _filled(text: Any) -> Any:
 
 def _sleep_after(value: Any) -> str | int:
     # One check instead of a union, whose complaints would carry the names of its branches.
+    value = _whole(value)
     if isinstance(value, str) and len(value) <= 32:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SLEEP_AFTER:
@@ -73,16 +85,31 @@ def _sleep_after(value: Any) -> str | int:
     raise ValueError(f"seconds from 0 to {MAX_SLEEP_AFTER}, or text such as '10m'")
 
 
-Argument = Annotated[str, StringConstraints(max_length=MAX_ARGUMENT), AfterValidator(_argument)]
+NO_NUL: dict[str, Any] = {"not": {"pattern": r"\u0000"}}
+_LABEL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,64}")
+_LABEL_NAMES: dict[str, Any] = {"propertyNames": {"pattern": f"^{_LABEL_NAME.pattern}$"}}
+_VARIABLES: dict[str, Any] = {"propertyNames": {"minLength": 1, "maxLength": 256, "pattern": r"^[^=\u0000]+$"}}
+
+Argument = Annotated[
+    str, StringConstraints(max_length=MAX_ARGUMENT), AfterValidator(_argument), Field(json_schema_extra=NO_NUL)
+]
 CommandText = Annotated[Argument, BeforeValidator(_filled), Field(min_length=1)]
-AbsolutePath = Annotated[str, StringConstraints(max_length=4096, pattern=r"^/"), AfterValidator(_no_nul)]
+AbsolutePath = Annotated[
+    str,
+    StringConstraints(max_length=4096, pattern=r"^/"),
+    AfterValidator(_no_nul),
+    Field(json_schema_extra=NO_NUL),
+]
 User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(?::[0-9]{1,10})?$")]
 SESSION_PATTERN = rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{MAX_SESSION_ID - 1}}}$"
 SessionId = Annotated[str, StringConstraints(pattern=SESSION_PATTERN)]
-Environment = Annotated[dict[str, Argument | None], Field(max_length=MAX_ENV), AfterValidator(_environment)]
+Environment = Annotated[
+    dict[str, Argument | None], Field(max_length=MAX_ENV, json_schema_extra=_VARIABLES), AfterValidator(_environment)
+]
 Label = Annotated[str, StringConstraints(max_length=256)]
-LabelName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_./-]+$")]
-Labels = Annotated[dict[LabelName, Label], Field(max_length=64)]
+Labels = Annotated[dict[str, Label], Field(max_length=64, json_schema_extra=_LABEL_NAMES), AfterValidator(_labels)]
+INTEGRAL = BeforeValidator(_whole)
+"""Goes last in an annotation, so that the bounds stay in the document."""
 SleepAfter = Annotated[
     Any,
     PlainValidator(_sleep_after),

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
 from kennel.api.access import allow
@@ -18,7 +18,10 @@ from kennel.api.answers import exec_result, json_response, now
 from kennel.api.body import MAX_EXEC_BODY, MAX_STDIN, StrictRoute
 from kennel.api.failures import invalid
 from kennel.api.fields import (
+    INTEGRAL,
+    MAX_ARGUMENT,
     MAX_ARGUMENTS,
+    NO_NUL,
     AbsolutePath,
     Argument,
     CommandText,
@@ -43,20 +46,35 @@ Runner = Annotated[Principal, Depends(allow("exec"))]
 MAX_TIMEOUT_MS = 24 * 3600 * 1000
 
 
+_PROGRAM: dict[str, Any] = {"prefixItems": [{"type": "string", "minLength": 1, "maxLength": MAX_ARGUMENT, **NO_NUL}]}
+
+
+def _given(name: str) -> dict[str, Any]:
+    """The part of a schema that asks for a field which is not null."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
 class ExecRequest(Model):
     """A command: `command` by a shell or `argv` without one. `timeout` is milliseconds; null means no limit."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [_given("command"), _given("argv")]},
+    )
+
     command: CommandText | None = None
-    argv: Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
+    argv: (
+        Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True, json_schema_extra=_PROGRAM)]
+        | None
+    ) = None
     cwd: AbsolutePath = DEFAULT_CWD
     env: Environment = {}
     stdin: Annotated[str, StringConstraints(max_length=MAX_EXEC_BODY)] = ""
     stdin_encoding: Literal["utf8", "base64"] = "utf8"
-    timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] | None = None
+    timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS), INTEGRAL] | None = None
     user: User | None = None
     session_id: SessionId | None = None
     encoding: Literal["utf8", "base64"] = "utf8"
-    max_bytes: Annotated[int, Field(ge=0, le=DEFAULT_MAX_BYTES)] = DEFAULT_MAX_BYTES
+    max_bytes: Annotated[int, Field(ge=0, le=DEFAULT_MAX_BYTES), INTEGRAL] = DEFAULT_MAX_BYTES
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:

@@ -20,7 +20,7 @@ from kennel.api.fields import Cursor, Environment, Labels, Limit, Model, Project
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing, ref
 from kennel.api.services import services_of
 from kennel.domain.create_options import CreateOptions
-from kennel.domain.names import claimable_name, path_of
+from kennel.domain.names import NAME, PREFIX, claimable_name, path_of
 from kennel.domain.principal import Principal
 from kennel.wire.errors import error
 
@@ -35,10 +35,14 @@ _CHANGE = answers(200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *WITH_BODY)
 _TURN = answers(200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *WITH_BODY, "RESOURCE_BUSY")
 
 
+_CLAIMABLE = {"pattern": f"^{PREFIX}{NAME}$", "examples": ["/sandboxes/main"]}
+_LABEL = {"minLength": 1, "maxLength": 321, "pattern": "^[^=]"}
+
+
 class CreateSandbox(Model):
     """A new sandbox; only `path` is needed."""
 
-    path: Annotated[str, Field(max_length=1024, examples=["/sandboxes/main"])]
+    path: Annotated[str, Field(max_length=1024, json_schema_extra=_CLAIMABLE)]
     instance_type: Word = "basic"
     image: Word = "host"
     isolation: Word = "container"
@@ -97,7 +101,7 @@ async def list_all(
     project: ProjectName,
     _: Reader,
     status: Annotated[str | None, Query(max_length=32)] = None,
-    label: Annotated[list[str], Query(max_length=16)] = [],  # noqa: B006
+    label: Annotated[list[Annotated[str, Field(json_schema_extra=_LABEL)]], Query(max_length=16)] = [],  # noqa: B006
     include_destroyed: Annotated[bool, Query(alias="includeDestroyed")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,

@@ -18,7 +18,7 @@ from kennel.api.access import allow
 from kennel.api.answers import json_response
 from kennel.api.body import StrictRoute
 from kennel.api.event_stream import EventStream, message
-from kennel.api.fields import Model, ProjectName
+from kennel.api.fields import INTEGRAL, Model, ProjectName
 from kennel.api.openapi import IN_PROJECT, WITH_BODY, answers, listing, ref
 from kennel.api.services import services_of
 from kennel.control.streams import OutsideEvent
@@ -31,7 +31,9 @@ router = APIRouter(prefix="/v1/projects/{project}", tags=["streams"], route_clas
 Reader = Annotated[Principal, Depends(allow("read"))]
 Writer = Annotated[Principal, Depends(allow("exec"))]
 StreamPath = Annotated[str, Path(description="the stream's path without its leading slash; empty for the root")]
-Offset = Annotated[int, Field(ge=0, le=2**53)]
+MAX_OFFSET = 2**53
+"""The last whole number that every JSON reader keeps exactly; no stream gets there."""
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET), INTEGRAL]
 _encoder = msgspec.json.Encoder()
 
 
@@ -76,12 +78,12 @@ async def read(
     project: ProjectName,
     path: StreamPath,
     _: Reader,
-    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    after: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
+    before: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = MAX_OFFSET,
     types: Annotated[str | None, Query(max_length=4096, description="comma-separated event types")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 500,
     follow: bool = False,
-    last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
+    last_event_id: Annotated[int, Header(ge=0, le=MAX_OFFSET)] = 0,
 ) -> Response:
     """A page of events, oldest first; with `follow`, history and then live as Server-Sent Events.
 
@@ -91,9 +93,11 @@ async def read(
     streams = services_of(request).streams
     wanted = None if types is None else [name for name in types.split(",") if name]
     if not follow:
-        found = await streams.read(project, f"/{path}", after=after, before=before, types=wanted, limit=limit)
+        found = await streams.read(
+            project, f"/{path}", after=after, before=None if before == MAX_OFFSET else before, types=wanted, limit=limit
+        )
         return json_response({"events": found})
-    start = after if last_event_id is None else last_event_id
+    start = last_event_id or after
     await streams.read(
         project, f"/{path}", after=start, limit=1
     )  # an unknown stream is a 404, not a stream that breaks

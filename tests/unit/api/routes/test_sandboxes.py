@@ -53,7 +53,7 @@ async def test_names_that_cannot_be_claimed(world: Any, path: str, code: str) ->
         ({"path": None}, "path"), ({"instanceType": 1}, "instanceType"), ({"instance_type": "lite"}, "instance_type"),
         ({"env": {"A": []}}, "env.A"), ({"keepAlive": "yes"}, "keepAlive"), ({"keepAlive": 1}, "keepAlive"),
         ({"persist": "nothing"}, "persist"), ({"labels": {"a": None}}, "labels.a"),
-        ({"labels": {"a b": ""}}, "labels.a b"),
+        ({"labels": {"a b": ""}}, "labels"),
         ({"sleepAfter": -1}, "sleepAfter"), ({"sleepAfter": True}, "sleepAfter"),
         ({"sleepAfter": []}, "sleepAfter"), ({"sleepAfter": "x" * 33}, "sleepAfter"), ({"extra": 1}, "extra"),
     ],
