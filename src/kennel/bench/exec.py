@@ -6,7 +6,7 @@ Called by installation/bench. The sandbox is a `standard-2` (a `lite` quota alon
 from __future__ import annotations
 
 from kennel import Kennel
-from kennel.bench import floors
+from kennel.bench import figures, floors
 from kennel.bench.figures import Report, timed
 
 
@@ -18,7 +18,7 @@ def measure(itx: Kennel, times: int = 300) -> Report:
     ready, alone = floors.guest_alone(times)
     report.add("guest alone", alone, "posix_spawn + wait", "no walls, no HTTP")
     report.facts["guest alone, ms from spawn to greeting"] = round(ready, 1)
-    box = itx.sandboxes.get("/sandboxes/bench-exec").create(instance_type="standard-2")
+    box = itx.sandboxes.get(figures.fresh_path("exec")).create(instance_type="standard-2")
     try:
         report.add("argv over HTTP", timed(lambda: box.exec(argv=["true"]), times), "posix_spawn + wait", "budget 4x")
         report.add("bash -c over HTTP", timed(lambda: box.exec("true"), times), "posix_spawn + wait")

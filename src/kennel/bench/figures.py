@@ -7,6 +7,7 @@ floor measured in the same run, because this machine's neighbours move both.
 from __future__ import annotations
 
 import json
+import secrets
 import statistics
 import time
 from collections.abc import Callable
@@ -76,6 +77,11 @@ class Report:
             lines.append(f"  {row.name:<{width}}{numbers}  {ratio}  {row.note}".rstrip())
         lines += [f"  {name}: {value}" for name, value in self.facts.items()]
         return "\n".join(lines)
+
+
+def fresh_path(word: str) -> str:
+    """A sandbox path that was never used: destroyed names are retired for ever."""
+    return f"/sandboxes/bench-{word}-{secrets.token_hex(4)}"
 
 
 def timed(work: Callable[[], object], times: int) -> list[float]:

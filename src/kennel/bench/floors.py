@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 from kennel.adapters.oci.bundle import probe_config
+from kennel.adapters.oci.runtime import hard_limits
 from kennel.domain.command import Command
 from kennel.relay.link import open_guest
 
@@ -45,7 +47,7 @@ def runc_run(times: int, runtime: str = "runc") -> list[float]:
         root = Path(folder, "root")
         for part in ("bin", "usr", "lib", "lib64", "proc", "dev", "sys"):
             (root / part).mkdir(parents=True)
-        Path(folder, "config.json").write_text(json.dumps(probe_config(str(root))))
+        Path(folder, "config.json").write_text(json.dumps(probe_config(str(root), hard_limits())))
         for number in range(times):
             words = [runtime, "--root", f"{folder}/state", "run", "--bundle", folder, f"floor{os.getpid()}x{number}"]
             begun = time.perf_counter()
@@ -97,6 +99,6 @@ async def _guest_alone(times: int) -> tuple[float, list[float]]:
             await guest.close()
             return ready, samples
         finally:
-            os.kill(pid, 15)
+            os.kill(pid, signal.SIGKILL)  # unshare ignores SIGTERM; its --kill-child takes the guest with it
             os.waitpid(pid, 0)
             listener.close()

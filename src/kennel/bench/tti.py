@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from kennel import Kennel
-from kennel.bench import floors
+from kennel import Kennel, Sandbox
+from kennel.bench import figures, floors
 from kennel.bench.figures import Report
 
 
@@ -20,21 +20,19 @@ def measure(itx: Kennel, times: int = 20, burst: int = 0) -> Report:
     report.add("runc run", floors.runc_run(times), note="floor: `true` with the same walls, made and deleted")
     ready, _ = floors.guest_alone(1)
     report.facts["guest alone, ms from spawn to greeting"] = round(ready, 1)
-    report.add(
-        "pet-in-waiting", [_one(itx, f"bench-warm-{n}", pause=1.0) for n in range(times)], "runc run", "budget 15"
-    )
+    report.add("pet-in-waiting", [_one(itx, "warm", pause=1.0) for _ in range(times)], "runc run", "budget 15")
     # standard-1 has no pets-in-waiting: what a create costs when the pool is empty.
-    cold = [_one(itx, f"bench-cold-{n}", instance_type="standard-1") for n in range(times)]
+    cold = [_one(itx, "cold", instance_type="standard-1") for _ in range(times)]
     report.add("drained", cold, "runc run", "budget 100")
     if burst:
         _burst(itx, report, burst)
     return report
 
 
-def _one(itx: Kennel, name: str, *, pause: float = 0.0, instance_type: str = "basic") -> float:
+def _one(itx: Kennel, word: str, *, pause: float = 0.0, instance_type: str = "basic") -> float:
     time.sleep(pause)
     begun = time.perf_counter()
-    box = itx.sandboxes.get(f"/sandboxes/{name}").create(instance_type=instance_type)
+    box = itx.sandboxes.get(figures.fresh_path(word)).create(instance_type=instance_type)
     result = box.exec(argv=["true"])
     took = (time.perf_counter() - begun) * 1000
     if result.exit_code != 0:
@@ -44,16 +42,17 @@ def _one(itx: Kennel, name: str, *, pause: float = 0.0, instance_type: str = "ba
 
 
 def _burst(itx: Kennel, report: Report, count: int) -> None:
-    def one(number: int) -> float:
+    boxes = [itx.sandboxes.get(figures.fresh_path("burst")) for _ in range(count)]
+
+    def one(box: Sandbox) -> float:
         begun = time.perf_counter()
-        box = itx.sandboxes.get(f"/sandboxes/bench-burst-{number}").create()
-        box.exec(argv=["true"])
+        box.create().exec(argv=["true"])
         return (time.perf_counter() - begun) * 1000
 
     begun = time.perf_counter()
     with ThreadPoolExecutor(count) as threads:
-        samples = list(threads.map(one, range(count)))
+        samples = list(threads.map(one, boxes))
     report.facts[f"burst of {count}: all answered, s"] = round(time.perf_counter() - begun, 2)
     report.add(f"burst of {count}", samples, "runc run", "budget 6 s in all")
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: itx.sandboxes.get(f"/sandboxes/bench-burst-{n}").destroy(), range(count)))
+        list(threads.map(lambda box: box.destroy(), boxes))

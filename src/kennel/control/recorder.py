@@ -16,7 +16,9 @@ from kennel.wire.errors import KennelError
 log = logging.getLogger("kennel.recorder")
 
 LIMIT = 10_000
-BATCH = 200
+BATCH = 500
+GATHER_SECONDS = 0.05
+"""How long facts are gathered before they are written: a transaction an exec cost 1.2 ms of its 3.2 ms round trip."""
 
 
 class Recorder:
@@ -26,6 +28,7 @@ class Recorder:
         self._events = events
         self._queue: asyncio.Queue[tuple[str, str, NewEvent]] = asyncio.Queue(LIMIT)
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._write_all(), name="recorder")
@@ -36,6 +39,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Writes what is queued, then ends."""
+        self._closing = True
         if self._task is not None:
             await self._queue.join()
             self._task.cancel()
@@ -43,6 +47,8 @@ class Recorder:
     async def _write_all(self) -> None:
         while True:
             first = await self._queue.get()
+            if not self._closing:
+                await asyncio.sleep(GATHER_SECONDS)
             rows = [first]
             while not self._queue.empty() and len(rows) < BATCH:
                 rows.append(self._queue.get_nowait())

@@ -36,7 +36,6 @@ class ContainerSpec:
     cgroup: str
     memory: int
     pids: int
-    open_files: int
     shm: int
     binds: tuple[Bind, ...]
     args: tuple[str, ...]

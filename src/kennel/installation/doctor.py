@@ -91,7 +91,7 @@ def _cgroups() -> Line:
 
 def _runtimes(settings: Settings) -> Iterator[Line]:
     from kennel.adapters.oci.runtime import OciRuntime
-    from kennel.domain import advisories
+    from kennel.domain.advisories import advisories
 
     if os.geteuid() != 0 or not settings.data.is_dir():
         return
@@ -101,8 +101,9 @@ def _runtimes(settings: Settings) -> Iterator[Line]:
         found = OciRuntime(name, settings.data / "node" / f"doctor-{name}").probe()
         said = f"{found.version}: {'works' if found.usable else found.reason}"
         yield Line(f"runtime {name}", found.usable, said, found.remedy or "", needed=False)
-        for advisory in advisories.of(name, found.version or "", _package_version(name)):
-            yield Line(advisory.id, advisory.fixed, advisory.found, advisory.remedy, needed=False)
+        for known in advisories(name, found.version or "", _package_version(name)):
+            said = f"{known.summary}; mitigated here: {known.mitigated} ({known.because})"
+            yield Line(f"  {known.id}", known.mitigated == "yes", said, known.remedy, needed=False)
     if _which("runsc"):
         yield Line(
             "runtime runsc", False, "installed", "not offered: this release cannot be handed a socket", needed=False

@@ -71,7 +71,7 @@ class Records:
                 return known
             record = Record(sandbox, instance_type, image_digest, isolation, self._slot())
             folder = self.folder(sandbox)
-            folder.mkdir(mode=0o711)
+            folder.mkdir(mode=0o700)
             fresh = folder / ".record.new"
             fresh.write_bytes(msgspec.json.encode(record))
             os.replace(fresh, folder / "record.json")

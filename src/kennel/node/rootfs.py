@@ -6,11 +6,15 @@ mounted onto a path that a sandbox wrote (the runtime places `/usr` and `/worksp
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from kennel.node import folder, idmap, linux
+
+MOUNT_POINTS = ("dev", "proc", "sys", "usr", "workspace", ".kennel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,20 @@ def _mount_overlay(places: Places, name: str, lower: Path, target: Path) -> None
         linux.mount("kennel", str(target), "overlay", linux.MS_NODEV, options)
     finally:
         os.close(descriptor)
+
+
+def require_folders(root: Path) -> None:
+    """Raises OSError when a place the runtime mounts on is anything but a folder or absent.
+
+    A link there makes some runtimes create or delete files on the host (CVE-2026-41579); only an image can hold one.
+    """
+    for name in MOUNT_POINTS:
+        try:
+            found = os.lstat(root / name)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "the image's mount point is no folder", f"/{name}")
 
 
 def take_down(places: Places) -> None:

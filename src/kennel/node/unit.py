@@ -25,7 +25,6 @@ from kennel.wire.errors import error
 from kennel.wire.node import Counters
 
 BACKLOG = 64
-OPEN_FILES = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +112,13 @@ class Units:
         places = self.places(record.sandbox)
         disk.mount(places.image, places.disk)
         disk.lay_out(places.disk, record.id_base)
+        # The sandbox's root must walk through its folder, nobody else on this machine may.
+        os.chown(places.folder, record.id_base, record.id_base)
+        places.folder.chmod(0o700)
         lower = self.images.lower(record.image_digest)
         root = lower.root if lower.root.is_dir() else erofs.mounted(lower.root, self.grounds.image_mounts)
         rootfs.assemble(places, root, lower.usr, record.id_base)
+        rootfs.require_folders(places.root)
         netns.create(places.netns)
         binds = [Bind(str(places.workspace), "/workspace"), Bind(str(self._runtime_folder), RUNTIME_MOUNT, True)]
         if lower.usr is not None:
@@ -135,7 +138,6 @@ class Units:
             cgroup="/" + self.group(record.sandbox),
             memory=size.memory,
             pids=size.pids,
-            open_files=OPEN_FILES,
             shm=size.memory // 4,
             binds=binds,
             args=guest_runtime.command(),

@@ -7,20 +7,21 @@ capabilities of the design and no others, the seccomp allow-list, masked paths; 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import Any
 
-from kennel.adapters.oci.confinement import CAPABILITIES, MASKED_PATHS, READONLY_PATHS
+from kennel.adapters.oci.confinement import MASKED_PATHS, READONLY_PATHS, oci_capabilities, oci_rlimits
 from kennel.adapters.oci.seccomp import seccomp_profile
 from kennel.domain.container import ID_RANGE, ContainerSpec
 
 
-def config(spec: ContainerSpec) -> dict[str, Any]:
-    """The `config.json` of one sandbox."""
+def config(spec: ContainerSpec, ceilings: Mapping[str, int]) -> dict[str, Any]:
+    """The `config.json` of one sandbox; `ceilings` are the hard limits of whoever starts the runtime."""
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"path": spec.rootfs, "readonly": False},
-        "process": _process(spec.args, spec.env, spec.open_files),
+        "process": _process(spec.args, spec.env, ceilings),
         "mounts": [*_own_mounts(spec.shm), *_binds(spec)],
         "linux": {
             **_walls(spec.id_base),
@@ -36,7 +37,7 @@ def config(spec: ContainerSpec) -> dict[str, Any]:
     }
 
 
-def probe_config(root: str) -> dict[str, Any]:
+def probe_config(root: str, ceilings: Mapping[str, int]) -> dict[str, Any]:
     """A container with the same walls over the host's `/usr` that runs `true`: does this runtime work here?"""
     binds = [
         {"destination": f"/{name}", "type": "bind", "source": f"/{name}", "options": ["rbind", "ro"]}
@@ -46,7 +47,7 @@ def probe_config(root: str) -> dict[str, Any]:
         "ociVersion": "1.0.2",
         "hostname": "probe",
         "root": {"path": root, "readonly": False},
-        "process": _process(("/bin/true",), ("PATH=/usr/bin:/bin",), 1024),
+        "process": _process(("/bin/true",), ("PATH=/usr/bin:/bin",), ceilings),
         "mounts": [*_own_mounts(1 << 20), *binds],
         "linux": {
             **_walls(0x0FFF_0000),
@@ -56,19 +57,15 @@ def probe_config(root: str) -> dict[str, Any]:
     }
 
 
-def _process(args: tuple[str, ...], env: tuple[str, ...], open_files: int) -> dict[str, Any]:
-    kinds = ("bounding", "effective", "permitted")
+def _process(args: tuple[str, ...], env: tuple[str, ...], ceilings: Mapping[str, int]) -> dict[str, Any]:
     return {
         "terminal": False,
         "user": {"uid": 0, "gid": 0},
         "args": list(args),
         "env": list(env),
         "cwd": "/",
-        "capabilities": {kind: list(CAPABILITIES) for kind in kinds},
-        "rlimits": [
-            {"type": "RLIMIT_NOFILE", "hard": open_files, "soft": open_files},
-            {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
-        ],
+        "capabilities": oci_capabilities(),
+        "rlimits": oci_rlimits(ceilings),
         # The user namespace makes setuid programs harmless outside, and `sudo` must work inside.
         "noNewPrivileges": False,
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import select
 import shutil
 import signal
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 from kennel.adapters.oci.bundle import config, probe_config
+from kennel.adapters.oci.confinement import RLIMITS
 from kennel.domain.container import ContainerSpec, RuntimeFinding
 from kennel.wire.errors import error
 
@@ -43,7 +45,7 @@ class OciRuntime:
         """Starts the container; the host pid of its PID 1. Raises SANDBOX_START_FAILED with the runtime's words."""
         bundle = Path(spec.bundle)
         bundle.mkdir(exist_ok=True, mode=0o700)
-        (bundle / "config.json").write_text(json.dumps(config(spec)))
+        (bundle / "config.json").write_text(json.dumps(config(spec, hard_limits())))
         pid_file, journal = bundle / "pid", bundle / "runtime.log"
         for stale in (pid_file, journal):
             stale.unlink(missing_ok=True)
@@ -132,7 +134,7 @@ class OciRuntime:
             os.chmod(folder, 0o711)
             for part in ("bin", "usr", "lib", "lib64", "proc", "dev", "sys"):
                 (root / part).mkdir(parents=True)
-            Path(folder, "config.json").write_text(json.dumps(probe_config(str(root))))
+            Path(folder, "config.json").write_text(json.dumps(probe_config(str(root), hard_limits())))
             words = [self._binary, "--root", str(self._state), "--log", str(journal), "--log-format", "json", "run"]
             done = subprocess.run(
                 [*words, "--bundle", folder, container],
@@ -141,6 +143,11 @@ class OciRuntime:
             )  # fmt: skip
             self.delete(container)
             return None if done.returncode == 0 else _last_words(journal, done.returncode)
+
+
+def hard_limits() -> dict[str, int]:
+    """This process's own hard limits by their names; -1 is none. What it starts cannot have more."""
+    return {name: resource.getrlimit(getattr(resource, name))[1] for name in RLIMITS}
 
 
 def _spawn(words: list[str], listener: int) -> int:
