@@ -52,7 +52,7 @@ class HostImage:
 
     def _state(self) -> object:
         """What changes whenever a file of the digest does: dpkg replaces its status by a rename."""
-        found = []
+        found: list[tuple[int, ...] | None] = []
         for name in _DIGEST_OF:
             try:
                 stat = (self._source / name).stat()
