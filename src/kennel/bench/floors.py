@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import kennel.guest
 from kennel.adapters.oci.bundle import probe_config
 from kennel.adapters.oci.runtime import hard_limits
 from kennel.domain.command import Command
@@ -58,47 +59,36 @@ def runc_run(times: int, runtime: str = "runc") -> list[float]:
 
 def guest_alone(times: int) -> tuple[float, list[float]]:
     """Milliseconds until a guest without walls greets, and of each exec of `true` through it by the relay."""
-    return asyncio.run(_guest_alone(times))
-
-
-async def _guest_alone(times: int) -> tuple[float, list[float]]:
-    import kennel.guest
-
-    with tempfile.TemporaryDirectory(prefix="kennel-floor-") as folder:
-        listener = socket.socket(socket.AF_UNIX)
+    with tempfile.TemporaryDirectory(prefix="kennel-floor-") as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/s")
         listener.listen(8)
-        main = Path(kennel.guest.__file__).parent / "__main__.py"
         begun = time.perf_counter()
-        actions = [(os.POSIX_SPAWN_DUP2, listener.fileno(), 3)]
-        words = [
-            "unshare",
-            "--fork",
-            "--pid",
-            "--mount-proc",
-            "--kill-child",
-            sys.executable,
-            "-I",
-            "-S",
-            "-B",
-            str(main),
-        ]
-        pid = os.posix_spawn("/usr/bin/unshare", words, dict(os.environ), file_actions=actions)
+        pid = _spawn_guest(listener)
         try:
-            connection = socket.socket(socket.AF_UNIX)
-            connection.connect(f"{folder}/s")
-            guest = await open_guest(connection, 10.0)
-            ready = (time.perf_counter() - begun) * 1000
-            command = Command(argv=("true",), cwd="/")
-            await guest.exec(command)
-            samples = []
-            for _ in range(times):
-                at = time.perf_counter()
-                await guest.exec(command)
-                samples.append((time.perf_counter() - at) * 1000)
-            await guest.close()
-            return ready, samples
+            return asyncio.run(_drive(f"{folder}/s", begun, times))
         finally:
             os.kill(pid, signal.SIGKILL)  # unshare ignores SIGTERM; its --kill-child takes the guest with it
             os.waitpid(pid, 0)
-            listener.close()
+
+
+def _spawn_guest(listener: socket.socket) -> int:
+    main = Path(kennel.guest.__file__).parent / "__main__.py"
+    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", sys.executable, "-I", "-S", "-B", str(main)]
+    actions = [(os.POSIX_SPAWN_DUP2, listener.fileno(), 3)]
+    return os.posix_spawn("/usr/bin/unshare", words, dict(os.environ), file_actions=actions)
+
+
+async def _drive(path: str, begun: float, times: int) -> tuple[float, list[float]]:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    guest = await open_guest(connection, 10.0)
+    ready = (time.perf_counter() - begun) * 1000
+    command = Command(argv=("true",), cwd="/")
+    await guest.exec(command)
+    samples = []
+    for _ in range(times):
+        at = time.perf_counter()
+        await guest.exec(command)
+        samples.append((time.perf_counter() - at) * 1000)
+    await guest.close()
+    return ready, samples

@@ -213,7 +213,9 @@ class Sandboxes:
         """Runs one command, waking the pet if it sleeps; the outcome, and whether memory ran out and killed in it."""
         _, pet, _ = await self._alive(project, path)
         text = command.command if command.command is not None else " ".join(command.argv or ())
-        note: dict[str, Any] = {"execId": secrets.token_hex(8), "command": text[:COMMAND_LOGGED]}
+        # A lone surrogate is legal JSON but no text that a log can keep.
+        logged = text[:COMMAND_LOGGED].encode(errors="backslashreplace").decode()
+        note: dict[str, Any] = {"execId": secrets.token_hex(8), "command": logged[:COMMAND_LOGGED]}
         async with self._fleet.admitted(pet, who) as live:
             state = await self._projections.get(project, path)
             started = note | {"cwd": command.cwd} | ({"timeoutMs": command.timeout_ms} if command.timeout_ms else {})

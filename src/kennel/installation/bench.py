@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kennel import Kennel
+from kennel.bench import cli, figures, log, tti
 from kennel.bench import exec as exec_bench
-from kennel.bench import figures, tti
 
-BENCHMARKS: dict[str, Callable[[Kennel], figures.Report]] = {
-    "tti": lambda itx: tti.measure(itx, burst=100),
-    "exec": exec_bench.measure,
+BENCHMARKS: dict[str, Callable[[Kennel, Path], figures.Report]] = {
+    "tti": lambda itx, _: tti.measure(itx, burst=100),
+    "exec": lambda itx, _: exec_bench.measure(itx),
+    "cli": lambda _, data: cli.measure(data),
+    "log": lambda *_: log.measure(),
 }
 
 
@@ -35,7 +37,7 @@ def main() -> None:
         reports = []
         for name in names:
             print(f"measuring {name} …", file=sys.stderr)
-            reports.append(BENCHMARKS[name](itx))
+            reports.append(BENCHMARKS[name](itx, data))
     print(figures.render(reports, options.json))
 
 

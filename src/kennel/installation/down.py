@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from kennel import assemble
+from kennel.assemble import node
 from kennel.installation import layout
 from kennel.settings import Settings
 
@@ -50,7 +50,7 @@ def _take_down(settings: Settings) -> bool:
         if left or not told:
             # The supervisor did not end things in order: look at the machine and do it here.
             layout.make(settings)
-            assemble.sweep(settings)
+            node.sweep(settings)
     return told or bool(left)
 
 

@@ -1,0 +1,127 @@
+"""Owns the wiring of control: the log, the services over it, the API, and the order in which they start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from dataclasses import dataclass
+
+import uvicorn
+import uvloop
+
+from kennel.adapters.node_client.link import NodeClient
+from kennel.adapters.sql.event_log import SqlEventLog, open_log
+from kennel.api.app import create_app
+from kennel.api.services import ApiSettings, Services
+from kennel.control.catalogue import Catalogue
+from kennel.control.fleet import Fleet
+from kennel.control.keys import Keys
+from kennel.control.observation import Observation
+from kennel.control.pool import Pool
+from kennel.control.projection import Projections
+from kennel.control.projects import Projects
+from kennel.control.reconciler import Reconciler
+from kennel.control.recorder import Recorder
+from kennel.control.rooms import Rooms
+from kennel.control.sandboxes import Sandboxes
+from kennel.control.streams import Streams
+from kennel.domain.principal import SYSTEM
+from kennel.relay.link import open_guest
+from kennel.settings import Settings
+
+
+@dataclass(slots=True)
+class Loops:
+    """What runs beside the API, and has an end."""
+
+    log: SqlEventLog
+    projections: Projections
+    fleet: Fleet
+    pool: Pool
+    recorder: Recorder
+    reconciler: Reconciler
+
+    def start(self, settings: Settings) -> None:
+        self.recorder.start()
+        if settings.node:
+            self.reconciler.start()
+            self.pool.start()
+
+    async def close(self) -> None:
+        """In this order: nothing new starts, the pets fall asleep, what is queued is written."""
+        await self.reconciler.close()
+        await self.pool.close()
+        await self.reconciler.put_all_to_sleep()
+        await self.fleet.close()
+        await self.recorder.close()
+        await self.projections.save()
+        await self.log.close()
+
+
+def run(settings: Settings) -> None:
+    """Serves the API; ends on SIGTERM after the pets are asleep."""
+    uvloop.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    log = await open_log(settings.database_url or f"sqlite:///{settings.data}/kennel.db")
+    services, loops = await _wire(settings, log)
+    loops.start(settings)
+    try:
+        await _serve(settings, services)
+    finally:
+        await loops.close()
+
+
+async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
+    node = NodeClient(str(settings.node_socket))
+    projections = Projections(log)
+    projects = Projects(log)
+    keys = Keys(log, projects)
+    if settings.admin_key_hash is not None:
+        await keys.ensure_admin(settings.admin_key_hash)
+    catalogue = Catalogue(log, projections)
+    fleet = Fleet(node, open_guest, projections)
+    # A limited type must not have its places taken by containers that nobody asked for.
+    pool = Pool(fleet, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
+    recorder = Recorder(log)
+    sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder)
+
+    async def known() -> list[str]:
+        return [view.name for view in await projects.list(SYSTEM)]
+
+    reconciler = Reconciler(known, catalogue, fleet, pool, sandboxes)
+    services = Services(
+        sandboxes=sandboxes,
+        keys=keys,
+        projects=projects,
+        rooms=Rooms(log, sandboxes),
+        streams=Streams(log),
+        observation=Observation(catalogue, projections),
+        images=node.list_images,
+        healthy=lambda: reconciler.settled or not settings.node,
+    )
+    return services, Loops(log, projections, fleet, pool, recorder, reconciler)
+
+
+async def _serve(settings: Settings, services: Services) -> None:
+    hosts = frozenset(name.strip() for name in settings.allowed_hosts.split(",") if name.strip())
+    app = create_app(services, ApiSettings(open=settings.open, allowed_hosts=hosts))
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        backlog=1024,
+    )
+    server = uvicorn.Server(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, setattr, server, "should_exit", True)
+    with socket.socket(fileno=settings.listener) as listener:
+        # Not `serve`: it raises the signal again when it is done, and the pets would not be put to sleep.
+        await server._serve(sockets=[listener])
