@@ -51,7 +51,11 @@ _DELETED, _LOWER = Mark(), Mark()
 
 @dataclass(slots=True)
 class Frame:
-    """A directory of the walk; `lower` if it is one of the layers below, here only to hold deletions."""
+    """A directory of the walk.
+
+    `lower`: it is one of the layers below, here only to hold deletions. `hidden`: nothing of the layers below shows in
+    it; a mark of deletion there would be listed as a name, since the kernel merges nothing into such a directory.
+    """
 
     folder: Folder
     branch: Branch
@@ -59,6 +63,7 @@ class Frame:
     parent: Frame | None = None
     depth: int = 0
     lower: bool = False
+    hidden: bool = False
     entries: dict[bytes, Leaf | Mark] = field(default_factory=dict)
     names: list[bytes] = field(default_factory=list)
     made: Directory = field(init=False)
@@ -91,7 +96,7 @@ class Build:
     def run(self) -> int:
         """Walks and writes everything; the root's nid."""
         try:
-            root = frame = Frame(self._view.root(), self._rules.exclusion.root)
+            root = frame = Frame(self._view.root(), self._rules.exclusion.root, hidden=self._rules.bottom)
             self._open(frame)
             while True:
                 inner = self._advance(frame)
@@ -118,28 +123,24 @@ class Build:
         folder = frame.folder
         if not frame.lower:
             self._select(frame)
-        if frame.branch and not self._hidden(frame):
+        if frame.branch and not frame.hidden:
             self._mark_lower(frame)
         self.tally.entries += len(frame.entries)
         if self.tally.entries > self._rules.max_entries:
             raise Refused("PACK_TOO_LARGE", f"the tree has more than {self._rules.max_entries} names")
         frame.names = sorted([b".", b"..", *frame.entries])
         found = folder.xattrs()
-        if not (self._rules.bottom or frame.lower):
-            if folder.opaque:
-                found.append((_OPAQUE, b"y"))
-            elif folder.redirect is not None:
-                found.append((_REDIRECT, folder.redirect))
-        frame.made = self._image.directory(folder.info(), frame.names, found)
+        if frame.hidden and frame.parent is not None and not frame.parent.hidden:
+            found.append((_OPAQUE, b"y"))
+        elif not frame.hidden and not frame.lower and folder.redirect is not None:
+            found.append((_REDIRECT, folder.redirect))
+        make = self._image.directory if frame.parent else self._image.root
+        frame.made = make(folder.info(), frame.names, found)
         self._tick(self.tally)
-
-    def _hidden(self, frame: Frame) -> bool:
-        """Whether nothing of the layers below shows in this directory."""
-        return self._rules.bottom or (frame.folder.opaque and not frame.lower)
 
     def _select(self, frame: Frame) -> None:
         """The entries of a directory that go into the image."""
-        entries, hidden, exclusion = frame.entries, self._hidden(frame), self._rules.exclusion
+        entries, hidden, exclusion = frame.entries, frame.hidden, self._rules.exclusion
         excluding = bool(frame.branch or exclusion.names)
         for text, leaf in frame.folder.list().items():
             name, info = os.fsencode(text), leaf.info
@@ -186,7 +187,10 @@ class Build:
         if not isinstance(folder, Folder):
             raise Refused("FILESYSTEM_ERROR", "a directory changed while it was packed")
         branch = frame.branch.get(name) or {}
-        inner = Frame(folder, branch, name, frame, frame.depth + 1, lower)
+        # Below a hidden directory only an absolute redirect can show something again.
+        again = folder.redirect is not None and folder.redirect.startswith(b"/")
+        hidden = self._rules.bottom or (not lower and (folder.opaque or (frame.hidden and not again)))
+        inner = Frame(folder, branch, name, frame, frame.depth + 1, lower, hidden)
         self._open(inner)
         return inner
 

@@ -8,6 +8,7 @@ of a merge, and takes 8 s for 150,000 files.)
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -35,6 +36,8 @@ SMALL: Final = 64 * 1024
 """Files up to this size (bytes) are read at once; longer ones are copied inside the kernel."""
 _INLINE_UP_TO = 16 * 1024
 _MAX_CHUNKS = 65536
+# The superblock names the root in 16 bits, so its place is kept at the start: what ext4 can hold as attributes fits.
+_ROOT_AT, _ROOT_END = SUPER_AT + SUPER.size, 2 * BLOCK
 
 FILE_TYPES: Final = {
     stat.S_IFREG: 1,
@@ -55,7 +58,7 @@ class Image:
     def __init__(self, descriptor: int) -> None:
         self._out = descriptor
         self._start, self._arena = 0, bytearray(_FIRST_ARENA)
-        self._next = SUPER_AT + SUPER.size
+        self._next = _ROOT_END
         self._end = _FIRST_ARENA
         self._run_at, self._run = 0, bytearray()
         self._incompat = 0
@@ -92,6 +95,16 @@ class Image:
             self._whiteout = self._place(len(record)) // 32
             self._write(self._whiteout * 32, record)
         return self._whiteout
+
+    def root(self, info: os.stat_result, names: list[bytes], xattrs: Xattrs) -> Directory:
+        """Room for the root directory; as `directory`."""
+        body, spans, size = xattr_body(xattrs), *_spans(names)
+        end = _ROOT_AT + INODE.size + len(body)
+        if end + size <= BLOCK:
+            return Directory(_ROOT_AT, info, body, spans, size, -1, end)
+        if end > _ROOT_END:
+            raise OSError(errno.EFBIG, "the root directory has too many attributes")
+        return Directory(_ROOT_AT, info, body, spans, size, self._reserve(size))
 
     def directory(self, info: os.stat_result, names: list[bytes], xattrs: Xattrs) -> Directory:
         """Room for a directory of `names` (sorted, with `.` and `..`), to be finished once its children are written."""
