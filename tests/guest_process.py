@@ -20,8 +20,8 @@ from kennel.relay.link import GuestLink, open_guest
 
 MAIN = Path(kennel.guest.__file__).parent / "__main__.py"
 UNSHARE = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
-OWN_RUN = ["sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
-"""The namespace gets its own /run, so that sessions leave nothing on the machine."""
+OWN_SHM = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+"""The namespace gets its own /dev/shm, so that sessions leave nothing on the machine."""
 
 
 class GuestProcess:
@@ -35,7 +35,7 @@ class GuestProcess:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.path)
             listener.listen(64)
-            words = [*UNSHARE, *OWN_RUN, *prefix, sys.executable, "-I", "-S", "-B", str(main)]
+            words = [*UNSHARE, *OWN_SHM, *prefix, sys.executable, "-I", "-S", "-B", str(main)]
             actions = [(os.POSIX_SPAWN_DUP2, listener.fileno(), 3)]
             self.errors = os.open(f"{self.folder}/errors", os.O_WRONLY | os.O_CREAT)
             actions.append((os.POSIX_SPAWN_DUP2, self.errors, 2))

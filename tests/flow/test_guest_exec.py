@@ -19,8 +19,8 @@ ALL_BYTES = bytes(range(256))
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ async def test_a_script_without_its_interpreters_name_runs(guest: GuestLink, pro
         (Command(command="true", cwd="/", env={"A": "\0"}), "INVALID_PROCESS_ENVIRONMENT"),
         (Command(command="a\0b", cwd="/"), "INVALID_COMMAND"),
         (Command(argv=(), cwd="/"), "INVALID_COMMAND"),
-        (Command(command="x" * 200_000, cwd="/"), "INVALID_COMMAND"),
+        (Command(argv=("echo", "x" * 200_000), cwd="/"), "INVALID_COMMAND"),
         (Command(argv=("true", *(["y" * 100_000] * 50)), cwd="/"), "INVALID_COMMAND"),
         (Command(command="true", cwd="/", session_id="nobody"), "SESSION_NOT_FOUND"),
     ],
@@ -130,6 +130,16 @@ async def test_arguments_and_environment_up_to_what_the_kernel_takes(guest: Gues
     argv = ("sh", "-c", 'echo $#; echo "$X" | wc -c', "sh", *words)
     outcome = await guest.exec(Command(argv=argv, env={"X": "é" * 60_000}, cwd="/"))
     assert outcome.stdout == b"1500\n120001\n"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("user", [None, "nobody"])
+async def test_a_command_longer_than_an_argument_may_be_runs(guest: GuestLink, user: str | None) -> None:
+    text = "cat <<'END'\n" + "line of a file\n" * 40_000 + "END\necho over $0; exit 5"
+    outcome = await guest.exec(sh(text, user=user))
+    assert outcome.stdout == b"line of a file\n" * 40_000 + b"over bash\n"
+    assert (outcome.exit_code, outcome.stderr) == (5, b"")
+    assert (await guest.exec(sh("ls /dev/shm/.kennel-*"))).stdout == b""
 
 
 @pytest.mark.anyio

@@ -18,8 +18,8 @@ from kennel.wire.errors import KennelError, error
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture
@@ -216,6 +216,57 @@ async def test_wrong_arguments_are_refused_one_by_one(process: GuestProcess) -> 
     assert len(ended) == len(WRONG_ARGS)
     assert "INTERNAL_ERROR" not in ended.values()
     sock.close()
+
+
+def _noise(seed: int) -> bytes:
+    """Frames of random kinds and contents, some of them sensible."""
+    dice = random.Random(seed)
+    pieces = [_hello()]
+    for _ in range(dice.randrange(1, 30)):
+        kind, channel = dice.choice(sorted(framing.FROM_HOST)), dice.randrange(0, 4)
+        if kind == framing.OPEN:
+            args = dice.choice(
+                [
+                    {"op": "exec", "command": "cat; echo x", "cwd": "/", "stdin": True, "timeout_ms": 50},
+                    {"op": "session.open", "session": "n", "cwd": "/"},
+                    {"op": "session.exec", "session": "n", "command": "cat; exit 1", "stdin": dice.random() < 0.5},
+                    {"op": "session.close", "session": "n"},
+                    {"op": "session.state", "session": "n"},
+                ]
+            )
+            pieces.append(framing.control(kind, max(1, channel), args))
+        elif kind in (framing.EOF, framing.CLOSE):
+            pieces.append(framing.frame(kind, max(1, channel)))
+        elif kind == framing.CREDIT:
+            pieces.append(framing.credit(max(1, channel), dice.randrange(0, 2_000_000)))
+        else:
+            pieces.append(framing.frame(kind, channel, dice.randbytes(dice.choice([0, 1, 16, 5000]))))
+    return b"".join(pieces)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seeds", [range(150), pytest.param(range(150, 5000), marks=pytest.mark.full)])
+async def test_random_frames_do_the_guest_no_harm(process: GuestProcess, seeds: range) -> None:
+    good = await process.connect()
+    for seed in seeds:
+        sock = process.socket()
+        try:
+            sock.sendall(_noise(seed))
+            if seed % 3:
+                sock.settimeout(0.02)
+                while sock.recv(65536):
+                    pass
+        except OSError:
+            pass  # cut, or nothing more to say
+        finally:
+            sock.close()
+        if seed % 25 == 0:
+            assert (await asyncio.wait_for(good.exec(sh("echo on")), 5)).stdout == b"on\n", seed
+    for name in await good.list_sessions():
+        await good.close_session(name)
+    await until(lambda: not process.commands(), 3)
+    assert (await good.exec(sh("ls /dev/shm/.kennel-*"))).stdout == b""
+    await good.close()
 
 
 @pytest.mark.anyio

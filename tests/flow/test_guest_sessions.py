@@ -16,8 +16,8 @@ from kennel.wire.errors import KennelError
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="module")
@@ -358,4 +358,4 @@ async def test_sessions_come_and_go_without_a_leak(talk: Talk, process: GuestPro
         await asyncio.gather(*(life(f"n{at + number}") for number in range(20)))
     await asyncio.sleep(0.1)
     assert process.descriptors() <= before
-    assert len((await talk.out("ls /run/.kennel-*")).split()) == 1
+    assert len((await talk.out("ls /dev/shm/.kennel-*")).split()) == 1

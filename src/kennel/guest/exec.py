@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 
 from . import launch, subreaper
-from .accounts import Accounts
+from .accounts import Account, Accounts
 from .felling import Felling
+from .folder import Folder
 from .foreground import LAST_WORD, Foreground, Limits
 from .loop import Loop
 from .pool import Keeper, Pool
@@ -66,8 +67,11 @@ class Pipes:
 class Exec(Foreground):
     """A command in progress, under a subreaper of its own."""
 
-    def __init__(self, loop: Loop, pool: Pool, channel: Channel, job: launch.Job, limits: Limits) -> None:
+    def __init__(
+        self, loop: Loop, pool: Pool, channel: Channel, job: launch.Job, limits: Limits, folder: Folder | None = None
+    ) -> None:
         super().__init__(loop, channel, limits)
+        self._folder = folder
         self._cwd = job[3].decode("utf-8", "replace")
         self._felling: Felling | None = None
         pipes = Pipes(limits.stdin)
@@ -116,9 +120,14 @@ class Exec(Foreground):
         if self._status is None and 0 < number <= 64:
             signal_below((self._keeper.pid,), number)
 
+    def _clear(self) -> None:
+        super()._clear()
+        if self._folder is not None:
+            self._folder.clear()
+
     def _fell(self, grace: bool) -> None:
         if self._felling is None and self._keeper.owner is self:
-            self._felling = Felling(self._loop, (self._keeper.pid,))
+            self._felling = Felling(self._loop, (self._keeper.pid,), leader=self._keeper.main)
             self._timers.append(self._loop.later(LAST_WORD, self._finish))
         if self._felling is not None:
             if grace:
@@ -136,6 +145,25 @@ def failure(stage: int, number: int, cwd: str) -> Refusal:
     return spawn_refusal(OSError(number, os.strerror(number)))
 
 
+class _Spill:
+    """Where a command goes that is too long for an argument; its folder lasts as long as the call."""
+
+    def __init__(self) -> None:
+        self.folder: Folder | None = None
+
+    def __call__(self, script: bytes, account: Account) -> str:
+        self.folder = Folder(account.uid, account.gid)
+        try:
+            return self.folder.write("c", script + b"\n")
+        except OSError as problem:
+            self.clear()
+            raise spawn_refusal(problem) from None
+
+    def clear(self) -> None:
+        if self.folder is not None:
+            self.folder.clear()
+
+
 class ExecOperation:
     """Begins commands; in the registry under `exec`."""
 
@@ -146,5 +174,10 @@ class ExecOperation:
 
     def begin(self, channel: Channel, args: dict[str, Any]) -> Exec:
         """A fresh shell or program for this channel."""
-        limits = Limits(args)
-        return Exec(self._loop, self._pool, channel, launch.job_for(args, self._accounts), limits)
+        limits, spill = Limits(args), _Spill()
+        try:
+            job = launch.job_for(args, self._accounts, spill)
+            return Exec(self._loop, self._pool, channel, job, limits, spill.folder)
+        except BaseException:
+            spill.clear()
+            raise

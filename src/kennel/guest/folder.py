@@ -11,7 +11,7 @@ import stat
 
 from .refusal import spawn_refusal
 
-_PLACES = ("/run", "/dev/shm", "/tmp", "/var/tmp")
+_PLACES = ("/dev/shm", "/run", "/tmp", "/var/tmp")
 
 
 class Folder:

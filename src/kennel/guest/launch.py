@@ -12,12 +12,15 @@ from .refusal import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BASHES = ("/bin/bash", "/usr/bin/bash")
 SH = "/bin/sh"
 _MOST_ENV = 10_000
+_MOST_ARGUMENT = 128 * 1024 - 1
+"""Bytes the kernel takes in one argument."""
 
 Identity = tuple[int, int, tuple[int, ...]]
 Job = tuple[tuple[bytes, ...], tuple[bytes, ...], dict[bytes, bytes], bytes, Identity | None]
@@ -67,8 +70,11 @@ def environment(account: Account, extra: dict[str, str]) -> dict[str, str]:
     return {"PATH": PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8", **extra}
 
 
-def job_for(args: dict[str, Any], accounts: Accounts) -> Job:
-    """The job of an exec: its shell or program, environment, directory and identity."""
+def job_for(args: dict[str, Any], accounts: Accounts, spill: Callable[[bytes, Account], str]) -> Job:
+    """The job of an exec: its shell or program, environment, directory and identity.
+
+    `spill` makes a file of a command that is longer than one argument may be; its path.
+    """
     account = accounts.find(text_of(args, "user"))
     env = environment(account, env_of(args))
     command, argv = text_of(args, "command"), args.get("argv")
@@ -77,6 +83,9 @@ def job_for(args: dict[str, Any], accounts: Accounts) -> Job:
     words: tuple[str, ...]
     if command is not None:
         shell = bash() or SH
+        script = _bytes(command)
+        if len(script) > _MOST_ARGUMENT:
+            command = f". {spill(script, account)}"
         words, files = (shell.rpartition("/")[2], "-c", command), [shell]
     else:
         words = words_of(argv)

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import os
 
-from . import native, tree
+from . import native
+from .felling import Felling
 from .loop import READ, Loop
 from .pool import Keeper, Pool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .pool import Owner
-
-_AGAIN = 0.005
-_WAIT_FOR_STATUS = 0.5
-"""Seconds an owner waits for its command's status after its subreaper was killed."""
 
 
 class Reaper:
@@ -30,6 +25,8 @@ class Reaper:
         self._loop = loop
         self._pool = pool
         self._bereaved: dict[int, Owner] = {}
+        self._mourners: list[tuple[Owner, int]] = []
+        self._hunt: Felling | None = None
         woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._woken = woken
         native.on_child(wake, lambda number, where: None)
@@ -71,22 +68,15 @@ class Reaper:
             return
         if keeper.main:
             self._bereaved[keeper.main] = owner
-        self._hunt(owner, 0)
-        self._loop.later(_WAIT_FOR_STATUS, self._forgetter(keeper.main))
+        self._mourners.append((owner, keeper.main))
+        if self._hunt is None:
+            self._hunt = Felling(self._loop, (os.getpid(),), spare=self._pool.keepers, emptied=self._hunted)
+            self._hunt.kill()
 
-    def _forgetter(self, main: int) -> Callable[[], None]:
-        def forget() -> None:
+    def _hunted(self) -> None:
+        """No stray is left: every command of a killed subreaper has ended, and its status has passed here."""
+        self._hunt = None
+        mourners, self._mourners = self._mourners, []
+        for owner, main in mourners:
             self._bereaved.pop(main, None)
-
-        return forget
-
-    def _hunt(self, owner: Owner, passes: int) -> None:
-        """Kills strays until there is none, then tells the owner."""
-        strays = [pid for pid in tree.children(os.getpid()) if pid not in self._pool.keepers]
-        for pid in strays:
-            tree.signal_below((pid,), native.SIGKILL)
-            tree.signal_one(pid, native.SIGKILL)
-        if strays and passes < 100:
-            self._loop.later(_AGAIN * min(passes + 1, 10), lambda: self._hunt(owner, passes + 1))
-        else:
             owner.lost()

@@ -191,7 +191,7 @@ class Session:
         self._closing = closed
         self._last_word = self._loop.later(LAST_WORD, self._give_word)
         for shell in self._trees:
-            felling = self._trees[shell] = Felling(self._loop, (shell.keeper.pid,))
+            felling = self._trees[shell] = Felling(self._loop, (shell.keeper.pid,), leader=shell.pid)
             felling.kill()
         if not self._trees:
             self._give_word()

@@ -1,32 +1,37 @@
-"""Owns killing: every process below a subreaper, found by /proc/<pid>/task/<tid>/children and signalled.
+"""Owns finding and signalling every process below some others, by /proc/<pid>/task/<tid>/children.
 
-Called by exec, session and reaper. Invariant: one pass is bounded, and passes repeat until the subreaper reports that
-it has no children; a process that leaves its group, session or parent stays below the subreaper and is found again.
+Called by felling and by operations that signal. Invariant: no step is longer than it is told, whatever a fork bomb
+makes of the tree; a process that leaves its group, session or parent stays below its subreaper and is found again.
 """
 
 from __future__ import annotations
 
 import os
 
-from .native import SIGKILL
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 _MOST = 50_000
-"""Processes one pass looks at; more than any limit of a sandbox lets exist."""
+"""Processes one walk looks at; more than any limit of a sandbox lets exist."""
+_ONE_THREAD = 3
+"""Links of /proc/<pid>/task when there is one thread."""
 
 
 def children(pid: int) -> list[int]:
     """The direct children of every thread of `pid`; empty when it is gone."""
+    folder = f"/proc/{pid}/task"
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = [str(pid)] if os.stat(folder).st_nlink == _ONE_THREAD else os.listdir(folder)
     except OSError:
         return []
     found: list[int] = []
     for thread in threads:
-        found.extend(map(int, read_proc(f"/proc/{pid}/task/{thread}/children").split()))
+        found.extend(map(int, _read(f"{folder}/{thread}/children").split()))
     return found
 
 
-def read_proc(path: str) -> bytes:
+def _read(path: str) -> bytes:
     """A file of /proc, whole; empty when its process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,57 +48,80 @@ def read_proc(path: str) -> bytes:
     return b"".join(pieces)
 
 
-def descendants(roots: tuple[int, ...], spare: frozenset[int] = frozenset()) -> list[int]:
-    """Every process below `roots`, nearest first, without `spare` and what is below those (unless a root itself)."""
-    found = [pid for root in roots for pid in children(root) if pid not in spare]
-    seen = set(found)
-    at = 0
-    while at < len(found) and len(found) < _MOST:
-        for pid in children(found[at]):
-            if pid not in seen and pid not in spare:
-                seen.add(pid)
-                found.append(pid)
-        at += 1
-    return found
+def top(roots: tuple[int, ...], spare: Container[int]) -> list[int]:
+    """The direct children of `roots` that are not spared; empty means that nothing is left below."""
+    return [pid for root in roots for pid in children(root) if pid not in spare]
 
 
-def signal_below(roots: tuple[int, ...], number: int, spare: frozenset[int] = frozenset()) -> int:
-    """Signals every process below `roots`, whole groups at once where nothing is spared; says how many there were.
+class Walk:
+    """Signals every process below `roots` but `spare` and what is below those, nearest first, a few at a time.
 
-    A group is signalled under the kernel's lock against fork, so that a bomb inside one group ends in one stroke.
+    With `groups` whole process groups are signalled at their first member: under the kernel's lock against fork, so
+    that a bomb inside one group ends in one stroke. The group `struck` has had its signal already.
     """
-    found = descendants(roots, spare)
-    groups: set[int] = set()
-    if not spare:
-        own = {*map(_group, roots), 0, 1, os.getpgrp()}
-        for pid in found:
-            group = _group(pid)
-            if group not in groups and group not in own:
-                groups.add(group)
-                _signal_group(group, number)
-    if spare or number == SIGKILL:
-        for pid in found:
-            signal_one(pid, number)
-    return len(found)
+
+    __slots__ = ("_groups", "_next", "_numbers", "_seen", "_spare", "found")
+
+    def __init__(
+        self,
+        roots: tuple[int, ...],
+        numbers: tuple[int, ...],
+        spare: Container[int] = (),
+        groups: bool = True,
+        struck: int = 0,
+    ) -> None:
+        self._numbers = numbers
+        self._spare = spare
+        self._groups: set[int] | None = {struck} if groups else None
+        self._next = 0
+        self.found = top(roots, spare)
+        self._seen = set(self.found)
+
+    def step(self, count: int) -> bool:
+        """Signals `count` more; true when there are no more."""
+        for _ in range(count):
+            if self._next >= len(self.found) or self._next >= _MOST:
+                return True
+            pid = self.found[self._next]
+            self._next += 1
+            below = children(pid)
+            self._signal(pid)
+            for child in below:
+                if child not in self._seen and child not in self._spare:
+                    self._seen.add(child)
+                    self.found.append(child)
+        return self._next >= len(self.found)
+
+    def _signal(self, pid: int) -> None:
+        try:
+            group = os.getpgid(pid)
+        except OSError:
+            return  # gone since it was listed
+        if self._groups is None or group in (0, 1, os.getpgrp()):
+            signal_one(pid, *self._numbers)
+        elif group not in self._groups:
+            self._groups.add(group)
+            signal_group(group, *self._numbers)
 
 
-def _group(pid: int) -> int:
+def signal_below(roots: tuple[int, ...], number: int, spare: Container[int] = (), groups: bool = True) -> None:
+    """One signal to everything below `roots`, in one go; for trees of a usual size."""
+    Walk(roots, (number,), spare, groups).step(2000)
+
+
+def signal_one(pid: int, *numbers: int) -> None:
+    """Signals to one process, gone or not."""
     try:
-        return os.getpgid(pid)
+        for number in numbers:
+            os.kill(pid, number)
     except OSError:
-        return 0
+        return
 
 
-def signal_one(pid: int, number: int) -> None:
-    """One signal to one process, gone or not."""
+def signal_group(group: int, *numbers: int) -> None:
+    """Signals to a group, gone or not."""
     try:
-        os.kill(pid, number)
-    except OSError:
-        return  # gone since it was listed
-
-
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
+        for number in numbers:
+            os.killpg(group, number)
     except OSError:
         return

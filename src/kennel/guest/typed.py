@@ -15,7 +15,7 @@ from .foreground import LAST_WORD, Foreground, Limits
 from .loop import Loop
 from .refusal import Refusal, spawn_refusal
 from .shell import OPENED, Shell, quote
-from .tree import descendants, signal_below
+from .tree import signal_below, top
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Typed(Foreground):
         try:
             lines = self._lines(shell, last_code)
             near = self._pipes(shell)
-            self._spare = frozenset({shell.pid, *descendants((shell.keeper.pid, shell.pid), frozenset({shell.pid}))})
+            self._spare = frozenset({shell.pid, *top((shell.keeper.pid, shell.pid), (shell.pid,))})
         except OSError as problem:
             for fd in near:
                 os.close(fd)
@@ -141,7 +141,7 @@ class Typed(Foreground):
     def signal(self, number: int) -> None:
         """A signal to every process of this command, not to bash."""
         if self._shell is not None and self._shell.pid and 0 < number <= 64 and not self._final:
-            signal_below(self._roots(self._shell), number, self._spare)
+            signal_below(self._roots(self._shell), number, self._spare, groups=False)
 
     def close(self) -> None:
         """The peer no longer wants it: out of the queue, or given up."""
@@ -183,7 +183,9 @@ class Typed(Foreground):
             return
         if self._felling is None:
             shell.give_up()
-            self._felling = Felling(self._loop, self._roots(shell), self._spare, self._emptied)
+            self._felling = Felling(
+                self._loop, self._roots(shell), spare=self._spare, groups=False, emptied=self._emptied
+            )
             self._timers.append(self._loop.later(_STUCK, self._stuck))
             self._timers.append(self._loop.later(LAST_WORD, self._finish))
         if grace:

@@ -31,8 +31,13 @@ class Guest(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    async def exec(self, command: Command) -> Outcome: ...
-    async def run(self, command: Command) -> Run: ...
+    async def exec(self, command: Command) -> Outcome:
+        """Runs it to its end; leaving the call kills it. In a session `env` and `cwd` hold for this call alone (the
+        default `cwd` means the session's own), the user is the session's, and `Outcome.cwd` says where it is now."""
+
+    async def run(self, command: Command) -> Run:
+        """Starts it; its standard input stays open until `close_stdin`, its output waits to be iterated."""
+
     async def open_session(
         self, session_id: str, *, cwd: str, env: dict[str, str], user: str | None, replace: bool = False
     ) -> None:

@@ -38,7 +38,9 @@ def refusal(body: dict[str, Any], admitted: Admitted) -> KennelError:
         raise FrameError("an error outside of the agreed ones")
     if details is not None and (len(details) > 16 or any(not _small(value) for value in details.values())):
         raise FrameError("details outside of the agreed size")
-    return error(code, message[:_MOST_MESSAGE], details=details, admitted=admitted)
+    if details is not None:
+        details = {clean(name): clean(value) if type(value) is str else value for name, value in details.items()}
+    return error(code, clean(message[:_MOST_MESSAGE]), details=details, admitted=admitted)
 
 
 def about(reason: KennelError, admitted: Admitted) -> KennelError:
@@ -89,8 +91,13 @@ class Exit:
             stdout_truncated=_flag(body, "stdout_truncated"),
             stderr_truncated=_flag(body, "stderr_truncated"),
             duration_ms=float(duration),
-            cwd=cwd,
+            cwd=None if cwd is None else clean(cwd),
         )
+
+
+def overdue(seconds: float) -> Exit:
+    """The end of a command whose guest did not say in time that it ended."""
+    return Exit(124, None, True, 0, 0, False, False, seconds * 1000, None)
 
 
 def signal_name(number: int) -> str:
@@ -99,6 +106,11 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def clean(text: str) -> str:
+    """The text with U+FFFD for what is no character: half surrogates would fail in every encoder after us."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _whole(body: dict[str, Any], name: str, most: int) -> int:
@@ -120,7 +132,7 @@ def texts(body: dict[str, Any], name: str, most: int) -> list[str]:
     value = body.get(name)
     if type(value) is not list or len(value) > most or any(type(item) is not str for item in value):
         raise FrameError(f"a result with an impossible {name}")
-    return [item for item in value if len(item) <= _MOST_MESSAGE]
+    return [clean(item) for item in value if len(item) <= _MOST_MESSAGE]
 
 
 def state(body: dict[str, Any]) -> dict[str, Any]:
@@ -130,4 +142,4 @@ def state(body: dict[str, Any]) -> dict[str, Any]:
         raise FrameError("a state that is none")
     if any(type(value) is not str for value in env.values()):
         raise FrameError("a state with impossible variables")
-    return {"cwd": cwd, "env": env}
+    return {"cwd": clean(cwd), "env": {clean(name): clean(value) for name, value in env.items()}}

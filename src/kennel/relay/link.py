@@ -16,8 +16,9 @@ from typing import Any, TypeVar, cast
 from kennel.domain.command import Command, Outcome
 from kennel.guest import framing
 from kennel.guest.framing import FrameError
-from kennel.relay import answers
-from kennel.relay.call import Call, Question, RunCall, words
+from kennel.relay import answers, run
+from kennel.relay.call import Call, Question
+from kennel.relay.run import RunCall, words
 from kennel.wire.errors import KennelError, error
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ class GuestLink(asyncio.BufferedProtocol):
         call = RunCall(self, self._number(), kept)
         self._open(call, words(command, stdin))
         if command.timeout_ms is not None:
-            call.expect_within(command.timeout_ms / 1000)
+            call.limit(command.timeout_ms / 1000, None if command.session_id is not None else run.UNSTARTED)
         return call
 
     async def _ask(self, op: str, **args: Any) -> dict[str, Any]:

@@ -290,13 +290,32 @@ async def test_leaving_a_call_closes_its_channel_and_the_link_lives(script: Scri
 
 
 @pytest.mark.anyio
-async def test_a_guest_that_ignores_a_limit_is_not_waited_for(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kennel.relay.call.OVERDUE", 0.1)
+async def test_a_limit_in_time_is_kept_here_when_the_guest_is_silent(script: Script) -> None:
     task, channel = await started(script, timeout_ms=50)
-    await script.say(framing.frame(framing.OPENED, channel))
+    await script.say(framing.frame(framing.OPENED, channel), framing.frame(framing.STDOUT, channel, b"so far"))
+    began = time.monotonic()
+    outcome = await asyncio.wait_for(task, 2)
+    assert 0.9 < time.monotonic() - began < 1.05
+    assert (outcome.exit_code, outcome.timed_out, outcome.stdout) == (124, True, b"so far")  # type: ignore[attr-defined]
+    assert await script.hear() == (framing.CLOSE, channel, b"")
+    for _ in range(4):  # what it says late is taken, credited and dropped
+        await script.say(framing.frame(framing.STDOUT, channel, bytes(100_000)))
+        await asyncio.sleep(0)
+    assert (await script.hear())[0] == framing.CREDIT
+    await script.say(framing.control(framing.EXIT, channel, EXIT))
+    await asyncio.sleep(0.01)
+    assert not script.link.closed
+
+
+@pytest.mark.anyio
+async def test_a_guest_that_never_starts_a_limited_command_is_not_waited_for(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kennel.relay.run.UNSTARTED", 0.1)
+    task, channel = await started(script, timeout_ms=50)
     with pytest.raises(KennelError) as caught:
         await asyncio.wait_for(task, 1)
-    assert (caught.value.code, caught.value.admitted) == ("SANDBOX_LOST", "yes")
+    assert (caught.value.code, caught.value.admitted) == ("SANDBOX_LOST", "unknown")
     assert await script.hear() == (framing.CLOSE, channel, b"")
     assert not script.link.closed
 
