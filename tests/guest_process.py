@@ -20,8 +20,13 @@ from kennel.relay.link import GuestLink, open_guest
 
 MAIN = Path(kennel.guest.__file__).parent / "__main__.py"
 UNSHARE = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
-OWN_SHM = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
-"""The namespace gets its own /dev/shm, so that sessions leave nothing on the machine."""
+_PREPARE = """
+cut -d" " -f5 /proc/self/mountinfo | grep /node/ | while read -r mounted; do umount -l "$mounted"; done
+mount -t tmpfs tmpfs /dev/shm && exec "$@"
+"""
+OWN_SHM = ["sh", "-c", _PREPARE, "sh"]
+"""The namespace gets its own /dev/shm, so that sessions leave nothing on the machine,
+and holds no disk of an installation that runs beside."""
 
 
 class GuestProcess:

@@ -54,6 +54,11 @@ class Channel:
         if self._connection is not None:
             self._connection.send(framing.frame(framing.OPENED, self.id), lazily=True)
 
+    def head(self, value: dict[str, Any]) -> None:
+        """HEAD: what the operation says before its bytes; once."""
+        if self._connection is not None:
+            self._connection.send(framing.control(framing.HEAD, self.id, value))
+
     def output(self, kind: int, payload: bytes) -> None:
         """STDOUT or STDERR, at most `room` and MAX_PAYLOAD bytes."""
         if self._connection is not None:

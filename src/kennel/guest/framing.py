@@ -45,10 +45,11 @@ CLOSE = 13  # host: kill what runs on this channel; the guest still ends it with
 PING = 14  # both ways, channel 0: up to 16 bytes, sent back in a PONG
 PONG = 15
 PART = 16  # the beginning of a control payload over MAX_PAYLOAD; the frames of one payload are contiguous
+HEAD = 17  # guest, at most once a channel: what an operation says before its bytes
 
-CONTROL = frozenset((HELLO, OPEN, EXIT, RESULT, ERROR))
+CONTROL = frozenset((HELLO, OPEN, EXIT, RESULT, ERROR, HEAD))
 FROM_HOST = frozenset((HELLO, OPEN, DATA, EOF, CREDIT, SIGNAL, CLOSE, PING, PONG, PART))
-FROM_GUEST = frozenset((HELLO, OPENED, STDOUT, STDERR, EXIT, RESULT, ERROR, CREDIT, PING, PONG, PART))
+FROM_GUEST = frozenset((HELLO, OPENED, STDOUT, STDERR, EXIT, RESULT, ERROR, CREDIT, PING, PONG, PART, HEAD))
 _EXACT = {OPENED: 0, EOF: 0, CREDIT: 4, SIGNAL: 1, CLOSE: 0}
 _AT_MOST = {HELLO: 4096, PING: 16, PONG: 16}
 _ON_ZERO = frozenset((HELLO, PING, PONG))

@@ -188,6 +188,9 @@ class Session:
         self._refuse_all(gone)
         if self._current is not None:
             self._current.refuse(gone)
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            opening.refuse(gone)
         self._closing = closed
         self._last_word = self._loop.later(LAST_WORD, self._give_word)
         for shell in self._trees:

@@ -7,6 +7,7 @@ makes of the tree; a process that leaves its group, session or parent stays belo
 from __future__ import annotations
 
 import os
+from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,10 +17,15 @@ _MOST = 50_000
 """Processes one walk looks at; more than any limit of a sandbox lets exist."""
 _ONE_THREAD = 3
 """Links of /proc/<pid>/task when there is one thread."""
+_LISTED = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+_FRESH = 0.002
+_families: tuple[float, dict[int, list[int]]] = (0.0, {})
 
 
 def children(pid: int) -> list[int]:
     """The direct children of every thread of `pid`; empty when it is gone."""
+    if not _LISTED:
+        return _parents().get(pid, [])
     folder = f"/proc/{pid}/task"
     try:
         threads = [str(pid)] if os.stat(folder).st_nlink == _ONE_THREAD else os.listdir(folder)
@@ -28,6 +34,21 @@ def children(pid: int) -> list[int]:
     found: list[int] = []
     for thread in threads:
         found.extend(map(int, _read(f"{folder}/{thread}/children").split()))
+    return found
+
+
+def _parents() -> dict[int, list[int]]:
+    """Who is whose child by /proc/*/stat, for kernels built without lists of children; looked up anew after _FRESH."""
+    global _families
+    if monotonic() - _families[0] < _FRESH:
+        return _families[1]
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            if len(fields) > 1:
+                found.setdefault(int(fields[1]), []).append(int(name))
+    _families = (monotonic(), found)
     return found
 
 

@@ -47,6 +47,15 @@ def test_children_and_what_is_spared(shell: subprocess.Popen[bytes]) -> None:
     assert tree.children(2**22 - 1) == []
 
 
+def test_children_are_found_without_lists_of_them(
+    shell: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = tree.children(shell.pid)
+    monkeypatch.setattr(tree, "_LISTED", False)
+    assert sorted(tree.children(shell.pid)) == sorted(listed)
+    assert tree.children(2**22 - 1) == []
+
+
 def test_children_of_every_thread_are_found() -> None:
     text = (
         "import threading, subprocess, sys\n"
