@@ -81,7 +81,7 @@ def _handshake(peeked: bytes) -> bytes | None:
         if not 0 < size <= 16 * 1024:
             raise NotTls("an empty or oversized record")
         message += peeked[at + 5 : at + 5 + size]
-        if message[0] != _CLIENT_HELLO:
+        if message and message[0] != _CLIENT_HELLO:
             raise NotTls("no ClientHello")
         if len(message) >= 4:
             length = int.from_bytes(message[1:4], "big")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from typing import Final, cast
 
 from kennel.domain.denial import Refused
 from kennel.gateway.context import Context
@@ -40,11 +40,10 @@ class Conversation(asyncio.Protocol):
     # Called by the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=_BUFFER)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self.transport.set_write_buffer_limits(high=_BUFFER)
         if self.place.sandbox.gone:
-            transport.abort()
+            self.transport.abort()
             return
         self.place.sandbox.live.add(self)
 
@@ -58,6 +57,8 @@ class Conversation(asyncio.Protocol):
         self._reader.feed(data)
         if exchange is None:
             self._advance()
+        elif self._reader.broken is not None and not exchange.incoming.complete:
+            exchange.on_broken_body(self._reader.broken)
         self._balance()
 
     def eof_received(self) -> bool:
@@ -176,6 +177,8 @@ class Conversation(asyncio.Protocol):
             while self.exchange is None and not self._draining:
                 if self._reader.arrived:
                     incoming = self._reader.arrived.popleft()
+                    if self._reader.broken is not None and not incoming.complete:
+                        incoming.fault = incoming.fault or self._reader.broken
                     self.exchange = exchange = Exchange(self, incoming)
                     self.deadline = time.monotonic() + self.context.options.response_timeout
                     exchange.start()

@@ -328,6 +328,23 @@ class Exchange:
                 self.conversation.upstream = None
             upstream.abort()
 
+    def on_broken_body(self, refused: Refused) -> None:
+        """The body cannot be read on: what went out of it stays cut, and the sandbox is told if it still can be."""
+        self._give_up(refused)
+
+    def _give_up(self, refused: Refused) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        upstream, self.upstream = self.upstream, None
+        self.conversation.upstream = None
+        if upstream is not None:
+            upstream.abort()
+        if self.answer is not None and self.answer.begun:
+            self._settle(self.answer.status, refused.code, refused.detail)
+            self._end_now(clean=False)
+        else:
+            self.refuse(refused, recorded=self._dispatch is not None)
+
     def pause_host(self, paused: bool) -> None:
         if self.upstream is not None:
             self.upstream.pause(paused)
@@ -344,14 +361,8 @@ class Exchange:
         elif self.tunnelled or (self.answer is not None and self.answer.begun):
             self.conversation.cut("idle for too long")
         else:
-            if self._task is not None:
-                self._task.cancel()
-            upstream, self.upstream = self.upstream, None
-            self.conversation.upstream = None
-            if upstream is not None:
-                upstream.abort()
             slow = "upstream_timeout" if self.incoming.complete else "request_timeout"
-            self.refuse(Refused(slow, "nothing was heard for too long"), recorded=self._dispatch is not None)
+            self._give_up(Refused(slow, "nothing was heard for too long"))
 
     def review(self) -> None:
         """Policy changed under a tunnel: the upgrade is judged again."""

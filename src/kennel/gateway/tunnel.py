@@ -10,6 +10,7 @@ import asyncio
 import socket
 import time
 from dataclasses import dataclass
+from typing import cast
 
 from kennel.domain.denial import Refused
 from kennel.domain.policy import Subject
@@ -38,9 +39,8 @@ class _End(asyncio.Protocol):
         self._early.clear()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=_BUFFER)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self.transport.set_write_buffer_limits(high=_BUFFER)
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)

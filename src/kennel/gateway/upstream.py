@@ -7,7 +7,7 @@ sandbox for the same origin, after a message that ended cleanly; a byte that nob
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -93,9 +93,8 @@ class Upstream(asyncio.Protocol):
     # Called by the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=_BUFFER)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self.transport.set_write_buffer_limits(high=_BUFFER)
 
     def data_received(self, data: bytes) -> None:
         if self.tunnel is not None:
@@ -197,10 +196,11 @@ class Upstream(asyncio.Protocol):
             self.reply.on_data(data)
 
     def on_message_complete(self) -> None:
-        if self._head_done:
-            self._ended = True
-        else:
+        if not self._head_done:
             self._reset()
+        elif self._parser.get_status_code() != 101:
+            # After a 101 nothing is read as HTTP any more: it ends as a tunnel, or it was not asked for.
+            self._ended = True
 
     def _reset(self) -> None:
         self._fields, self._reason = [], b""
