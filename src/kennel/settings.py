@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     run_folder: Path | None = Field(None, description="where the services meet; default `run` under data")
     listener: int = Field(3, ge=3, description="descriptor of the API's listening socket; set by `up`")
     admin_key_hash: str | None = Field(None, description="SHA-256 (hex) of the admin key; set by `up`")
+    steps: bool = Field(False, description="tests: each service notes its steps in its folder and dies where told")
 
     @property
     def installation(self) -> str:

@@ -6,6 +6,7 @@ import importlib
 import logging
 import sys
 
+from kennel import steps
 from kennel.settings import Settings
 
 ROLES = ("node", "control", "gateway")
@@ -18,6 +19,8 @@ def main() -> None:
     settings = Settings()  # type: ignore[call-arg]  # every field has a default or a variable
     form = "%(asctime)s %(levelname)s %(name)s %(message)s"
     logging.basicConfig(level=settings.log_level, format=form, stream=sys.stderr)
+    if settings.steps:
+        steps.watch(settings.data)
     importlib.import_module(f"kennel.assemble.{role}").run(settings)
 
 

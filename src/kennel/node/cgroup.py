@@ -6,10 +6,14 @@ usage. Invariant: only paths below this installation's own group are touched. (V
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from kennel.steps import step
 
 PERIOD_US = 100_000
 
@@ -52,11 +56,13 @@ def limit_cpu(tree: Tree, group: str, milli_cpu: int) -> None:
     """Allows `milli_cpu` thousandths of a CPU per 100 ms period."""
     quota = milli_cpu * PERIOD_US // 1000
     if tree.unified is not None:
-        (tree.unified / group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+        with step("limit cpu"):
+            (tree.unified / group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
         return
     folder = tree.v1["cpu"] / group
-    (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-    (folder / "cpu.cfs_quota_us").write_text(str(quota))
+    with step("limit cpu"):
+        (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (folder / "cpu.cfs_quota_us").write_text(str(quota))
 
 
 def oom_kills(tree: Tree, group: str) -> int:
@@ -86,25 +92,42 @@ def cpu_seconds(tree: Tree, group: str) -> float:
 
 
 def remove(tree: Tree, group: str, seconds: float = 5.0) -> None:
-    """Removes the folders of an empty group; waits for its last tasks to be gone."""
+    """Removes the folders of a group, kills what still runs in it and waits for that to be gone.
+
+    Nothing does unless a runtime was cut off before it wrote down what it had started.
+    """
     deadline = time.monotonic() + seconds
-    for folder in tree.folders(group):
-        while folder.is_dir():
-            for child in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
-                with suppress(OSError):
-                    child.rmdir()
-            try:
-                folder.rmdir()
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
+    with step("remove cgroups"):
+        for folder in tree.folders(group):
+            _remove(folder, deadline)
+
+
+def _remove(folder: Path, deadline: float) -> None:
+    while folder.is_dir():
+        for child in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
+            with suppress(OSError):
+                child.rmdir()
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            _kill(folder)
+            time.sleep(0.005)
+
+
+def _kill(folder: Path) -> None:
+    """SIGKILLs whatever is in this folder of a group or below it."""
+    for listing in folder.rglob("cgroup.procs"):
+        with suppress(OSError):
+            for pid in listing.read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def remove_if_empty(tree: Tree, group: str) -> None:
     """Removes the folders of a group that other installations on this machine may share."""
     for folder in tree.folders(group):
-        with suppress(OSError):
+        with step("remove group of installation"), suppress(OSError):
             folder.rmdir()
 
 

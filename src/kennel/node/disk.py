@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 from kennel.node import linux, loop
+from kennel.steps import step
 
 UPPERS = ("root", "usr", "workspace")
 _MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+_MAKING = threading.Lock()
+"""Two threads that make the same golden image would write into each other's file."""
 
 
 def golden(folder: Path, size: int) -> Path:
     """An empty file system of `size` bytes, made once (11 ms) and copied for each sandbox (5 ms)."""
     target = folder / f"{size}.ext4"
-    if target.exists():
-        return target
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f".{size}.{os.getpid()}.new"
-    with open(fresh, "wb") as stream:
-        stream.truncate(size)
-    subprocess.run([*_MKFS, str(fresh)], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-    os.replace(fresh, target)
+    with _MAKING:
+        if not target.exists():
+            fresh = folder / f".{size}.new"
+            with step("make golden image"):
+                folder.mkdir(parents=True, exist_ok=True)
+                with open(fresh, "wb") as stream:
+                    stream.truncate(size)
+                words = [*_MKFS, str(fresh)]
+                subprocess.run(words, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+            with step("keep golden image"):
+                os.replace(fresh, target)
     return target
 
 
@@ -61,12 +68,14 @@ def mount(image: Path, target: Path) -> None:
     """Mounts `image` at `target`; a second call is a no-op."""
     if os.path.ismount(target):
         return
-    target.mkdir(exist_ok=True)
-    device, descriptor = loop.attach(str(image))
+    with step("mkdir", target.name):
+        target.mkdir(exist_ok=True)
+    with step("attach loop device"):
+        device, descriptor = loop.attach(str(image))
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOATIME
     try:
-        linux.mount(
-            device, str(target), "ext4", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOATIME, "errors=remount-ro"
-        )
+        with step("mount", target.name):
+            linux.mount(device, str(target), "ext4", flags, "errors=remount-ro")
     finally:
         os.close(descriptor)
 
@@ -76,6 +85,7 @@ def lay_out(mounted: Path, id_base: int) -> None:
     for name in UPPERS:
         for part in ("upper", "work"):
             folder = mounted / name / part
-            folder.mkdir(parents=True, exist_ok=True)
-            os.chown(folder, id_base, id_base)
-            os.chmod(folder, 0o755)
+            with step("lay out", name, part):
+                folder.mkdir(parents=True, exist_ok=True)
+                os.chown(folder, id_base, id_base)
+                os.chmod(folder, 0o755)

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from kennel.node import linux, loop
+from kennel.steps import step
 
 
 def mounted(image: Path, folder: Path) -> Path:
@@ -17,19 +18,20 @@ def mounted(image: Path, folder: Path) -> Path:
     target = folder / image.stem
     if os.path.ismount(target):
         return target
-    target.mkdir(parents=True, exist_ok=True)
     flags = linux.MS_RDONLY | linux.MS_NODEV
-    try:
-        linux.mount(str(image), str(target), "erofs", flags)
-    except OSError as refused:
-        if refused.errno != errno.ENOTBLK:
-            raise
-        # Before Linux 6.12 EROFS wants a block device.
-        device, descriptor = loop.attach(str(image))
+    with step("mount image"):
+        target.mkdir(parents=True, exist_ok=True)
         try:
-            linux.mount(device, str(target), "erofs", flags)
-        finally:
-            os.close(descriptor)
+            linux.mount(str(image), str(target), "erofs", flags)
+        except OSError as refused:
+            if refused.errno != errno.ENOTBLK:
+                raise
+            # Before Linux 6.12 EROFS wants a block device.
+            device, descriptor = loop.attach(str(image))
+            try:
+                linux.mount(device, str(target), "erofs", flags)
+            finally:
+                os.close(descriptor)
     return target
 
 
@@ -39,4 +41,5 @@ def release(folder: Path) -> None:
         return
     for target in folder.iterdir():
         while os.path.ismount(target):
-            linux.umount(str(target), linux.MNT_DETACH)
+            with step("unmount image"):
+                linux.umount(str(target), linux.MNT_DETACH)

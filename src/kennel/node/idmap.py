@@ -7,16 +7,30 @@ returns.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from kennel.domain.container import ID_RANGE
 from kennel.node import linux
 
+_FORKING = threading.Lock()
+"""A child made meanwhile by another thread would hold this one's pipe, and each would wait for the other's end."""
+
 
 @contextmanager
 def mapping(id_base: int, *, reverse: bool = False) -> Iterator[int]:
     """A descriptor of a user namespace that maps 0…65535 to `id_base`… (or back); closed on leaving."""
+    with _FORKING:
+        descriptor = _make(id_base, reverse)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _make(id_base: int, reverse: bool) -> int:
     ready_read, ready_write = os.pipe()
     done_read, done_write = os.pipe()
     pid = os.fork()
@@ -29,7 +43,6 @@ def mapping(id_base: int, *, reverse: bool = False) -> Iterator[int]:
             os.read(done_read, 1)
         finally:
             os._exit(0)
-    descriptor = -1
     try:
         os.close(ready_write)
         if os.read(ready_read, 1) != b"1":
@@ -37,13 +50,11 @@ def mapping(id_base: int, *, reverse: bool = False) -> Iterator[int]:
         for kind in ("uid_map", "gid_map"):
             with open(f"/proc/{pid}/{kind}", "w") as stream:
                 stream.write(f"{id_base} 0 {ID_RANGE}\n" if reverse else f"0 {id_base} {ID_RANGE}\n")
-        descriptor = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         for end in (ready_read, done_read, done_write):
             os.close(end)
-        with suppress(ChildProcessError):
+        # Not left to the closed pipe: a process forked elsewhere in node may hold its other end.
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 from kennel.node import linux
+from kennel.steps import step
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
@@ -22,15 +23,19 @@ def create(handle: Path) -> None:
     """Makes a namespace and keeps it by a bind mount on `handle`; a second call is a no-op."""
     if os.path.ismount(handle):
         return
-    handle.touch(mode=0o600)
+    with step("touch netns"):
+        handle.touch(mode=0o600)
     failure: list[OSError] = []
 
     def work() -> None:
         # A thread of its own: unshare moves only the calling thread, which then ends.
         try:
-            linux.unshare(linux.CLONE_NEWNET)
-            _loopback_up()
-            linux.mount(f"/proc/self/task/{threading.get_native_id()}/ns/net", str(handle), None, linux.MS_BIND)
+            with step("unshare netns"):
+                linux.unshare(linux.CLONE_NEWNET)
+                _loopback_up()
+            with step("bind netns"):
+                own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
+                linux.mount(own, str(handle), None, linux.MS_BIND)
         except OSError as caught:
             failure.append(caught)
 
@@ -51,5 +56,7 @@ def _loopback_up() -> None:
 def remove(handle: Path) -> None:
     """Lets the namespace go; the kernel ends it with its last process."""
     if os.path.ismount(handle):
-        linux.umount(str(handle), linux.MNT_DETACH)
-    handle.unlink(missing_ok=True)
+        with step("unbind netns"):
+            linux.umount(str(handle), linux.MNT_DETACH)
+    with step("unlink netns"):
+        handle.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ carries the sandbox's name is made; two sandboxes never share a range.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from pathlib import Path
@@ -13,7 +14,10 @@ from pathlib import Path
 import msgspec
 
 from kennel.domain.container import ID_RANGE
+from kennel.steps import step
 from kennel.wire.errors import error
+
+log = logging.getLogger("kennel.record")
 
 ID_FLOOR = 0x1000_0000
 """The first host id handed out; far above what distributions and containers of other tools use."""
@@ -43,7 +47,12 @@ class Records:
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}
         for path in folder.glob("*/record.json"):
-            record = msgspec.json.decode(path.read_bytes(), type=Record)
+            try:
+                record = msgspec.json.decode(path.read_bytes(), type=Record)
+            except msgspec.DecodeError as failure:
+                # One broken file must not keep node, and so every other sandbox, from starting.
+                log.error("%s cannot be read, so its sandbox does not start: %s", path, failure)
+                continue
             self._records[record.sandbox] = record
         self._free = 0
 
@@ -71,10 +80,15 @@ class Records:
                 return known
             record = Record(sandbox, instance_type, image_digest, isolation, self._slot())
             folder = self.folder(sandbox)
-            folder.mkdir(mode=0o700)
+            with step("mkdir sandbox"):
+                # It is there when a creation was cut off between this line and the next.
+                folder.mkdir(mode=0o700, exist_ok=True)
             fresh = folder / ".record.new"
-            fresh.write_bytes(msgspec.json.encode(record))
-            os.replace(fresh, folder / "record.json")
+            with step("write record"):
+                _write_through(fresh, msgspec.json.encode(record))
+            with step("name record"):
+                os.replace(fresh, folder / "record.json")
+                _sync_folder(folder)
             self._records[sandbox] = record
             return record
 
@@ -92,3 +106,18 @@ class Records:
                 self._free = slot + 1
                 return slot
         raise error("NO_CAPACITY", f"all {MAX_SLOTS} user id ranges are taken", admitted="no")
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    with open(path, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

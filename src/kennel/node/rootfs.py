@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kennel.node import folder, idmap, linux
+from kennel.steps import step
 
 MOUNT_POINTS = ("dev", "proc", "sys", "usr", "workspace", ".kennel")
 
@@ -70,7 +71,8 @@ def assemble(places: Places, root: Path, usr: Path | None, id_base: int) -> None
         if usr is not None:
             _overlay(places, "usr", usr, userns)
     empty = places.folder / "empty"
-    empty.mkdir(exist_ok=True)
+    with step("mkdir", empty.name):
+        empty.mkdir(exist_ok=True)
     _mount_overlay(places, "workspace", empty, places.workspace)
 
 
@@ -79,19 +81,23 @@ def _overlay(places: Places, name: str, source: Path, userns: int) -> None:
     if os.path.ismount(target):
         return
     shifted = places.folder / f"lower-{name}"
-    shifted.mkdir(exist_ok=True)
-    linux.clone_mount_idmapped(str(source), str(shifted), userns, read_only=True)
+    with step("mkdir", shifted.name):
+        shifted.mkdir(exist_ok=True)
+    with step("mount", shifted.name):
+        linux.clone_mount_idmapped(str(source), str(shifted), userns, read_only=True)
     try:
         _mount_overlay(places, name, shifted, target)
     finally:
         # The overlay holds its own clone of the layer, so the host's mount table need not.
-        linux.umount(str(shifted), linux.MNT_DETACH)
+        with step("unmount", shifted.name):
+            linux.umount(str(shifted), linux.MNT_DETACH)
 
 
 def _mount_overlay(places: Places, name: str, lower: Path, target: Path) -> None:
     if os.path.ismount(target):
         return
-    target.mkdir(exist_ok=True)
+    with step("mkdir", target.name):
+        target.mkdir(exist_ok=True)
     descriptor = os.open(places.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # By descriptor, because the sandbox reads these options in its mount table and host paths are not its business.
@@ -99,7 +105,8 @@ def _mount_overlay(places: Places, name: str, lower: Path, target: Path) -> None
         layers = f"lowerdir={here}/{lower.name},upperdir={here}/disk/{name}/upper,workdir={here}/disk/{name}/work"
         # redirect_dir: without it renaming a directory of a lower layer is EXDEV, and npm and cargo break.
         options = f"{layers},redirect_dir=on,index=off,metacopy=off"
-        linux.mount("kennel", str(target), "overlay", linux.MS_NODEV, options)
+        with step("mount", target.name):
+            linux.mount("kennel", str(target), "overlay", linux.MS_NODEV, options)
     finally:
         os.close(descriptor)
 
@@ -121,4 +128,5 @@ def require_folders(root: Path) -> None:
 def take_down(places: Places) -> None:
     """Unmounts everything below a sandbox's folder, the newest first."""
     for target in reversed(folder.mount_points_below(places.folder)):
-        linux.umount(target, linux.MNT_DETACH)
+        with step("unmount", os.path.basename(target)):
+            linux.umount(target, linux.MNT_DETACH)

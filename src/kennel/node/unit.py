@@ -7,6 +7,7 @@ follows from it.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -14,15 +15,19 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from kennel.domain.capacity import Limits, Machine, Promised, refusal
 from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
 from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
-from kennel.node import cgroup, disk, erofs, guest_runtime, linux, loop, netns, rootfs
+from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, linux, loop, netns, rootfs
 from kennel.node.record import Record, Records
 from kennel.ports.runtime import Images, Runtime
-from kennel.wire.errors import error
+from kennel.steps import step
+from kennel.wire.errors import KennelError, error
 from kennel.wire.node import Counters
+
+log = logging.getLogger("kennel.unit")
 
 BACKLOG = 64
 
@@ -55,7 +60,7 @@ class Units:
         self.records = Records(grounds.sandboxes)
         self.tree = cgroup.find()
         self._runtime_folder = guest_runtime.ensure(grounds.folder / "guest")
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks = Locks()
         self._live: dict[str, int] = {}
         for record in self.records.all():
             pid = runtime.pid(record.sandbox)
@@ -75,7 +80,7 @@ class Units:
             raise error("VALIDATION_FAILED", f"no instance type {instance_type!r}", admitted="no")
         if isolation != "container":
             raise error("ISOLATION_UNAVAILABLE", f"isolation {isolation!r} is not available here", admitted="no")
-        with self._locks[sandbox]:
+        with self._locks.of(sandbox):
             self.images.resolve(image_digest)
             known = self.records.get(sandbox)
             if known is None:
@@ -84,13 +89,16 @@ class Units:
             image = self.places(sandbox).image
             if not image.exists():
                 fresh = image.with_name(".disk.new")
-                fresh.unlink(missing_ok=True)
-                disk.copy_sparse(disk.golden(self.grounds.folder / "golden", size.disk), fresh)
-                os.rename(fresh, image)
+                empty = disk.golden(self.grounds.folder / "golden", size.disk)
+                with step("copy disk"):
+                    fresh.unlink(missing_ok=True)
+                    disk.copy_sparse(empty, fresh)
+                with step("name disk"):
+                    os.rename(fresh, image)
 
     def start(self, sandbox: str, hostname: str) -> bool:
         """Runs the sandbox's container with the guest as PID 1 (its CPU limit comes with `limit`); False if it ran."""
-        with self._locks[sandbox]:
+        with self._locks.of(sandbox):
             record = self._record(sandbox)
             if self._pid(sandbox) is not None and self._listens(sandbox):
                 return False
@@ -113,8 +121,9 @@ class Units:
         disk.mount(places.image, places.disk)
         disk.lay_out(places.disk, record.id_base)
         # The sandbox's root must walk through its folder, nobody else on this machine may.
-        os.chown(places.folder, record.id_base, record.id_base)
-        places.folder.chmod(0o700)
+        with step("give folder"):
+            os.chown(places.folder, record.id_base, record.id_base)
+            places.folder.chmod(0o700)
         lower = self.images.lower(record.image_digest)
         root = lower.root if lower.root.is_dir() else erofs.mounted(lower.root, self.grounds.image_mounts)
         rootfs.assemble(places, root, lower.usr, record.id_base)
@@ -144,10 +153,11 @@ class Units:
         )
 
     def _listener(self, places: rootfs.Places) -> socket.socket:
-        places.socket.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        with _short(places) as name:
-            listener.bind(name)
+        with step("bind guest socket"):
+            places.socket.unlink(missing_ok=True)
+            with _short(places) as name:
+                listener.bind(name)
         listener.listen(BACKLOG)
         return listener
 
@@ -176,26 +186,30 @@ class Units:
 
     def stop(self, sandbox: str) -> None:
         """Kills the container; what it wrote stays on its disk."""
-        with self._locks[sandbox]:
+        with self._locks.of(sandbox):
             self._clear(sandbox)
 
     def remove(self, sandbox: str) -> None:
         """Leaves nothing of the sandbox on this machine."""
-        with self._locks[sandbox]:
+        with self._locks.of(sandbox):
             self._clear(sandbox)
             places = self.places(sandbox)
-            places.image.unlink(missing_ok=True)
             # The record is the last to go: a removal cut short is found again by it.
             for child in sorted(places.folder.glob("*"), key=lambda path: path.name == "record.json"):
-                _delete(child)
+                with step("delete", child.name):
+                    _delete(child)
             if places.folder.exists():
-                _delete(places.folder)
+                with step("delete folder"):
+                    _delete(places.folder)
             self.records.forget(sandbox)
 
     def shut_down(self) -> None:
         """Stops every sandbox and lets go of everything but what lies on disk."""
         for unit in {*self.runtime.list(), *(record.sandbox for record in self.records.all())}:
-            self.stop(unit)
+            try:
+                self.stop(unit)
+            except (OSError, KennelError):
+                log.exception("%s was not taken down", unit)
         erofs.release(self.grounds.image_mounts)
         cgroup.remove(self.tree, self.grounds.group)
         cgroup.remove_if_empty(self.tree, self.grounds.group.split("/")[0])
@@ -275,18 +289,37 @@ class Units:
     def _clear(self, sandbox: str) -> None:
         """Takes down whatever runs or is mounted for a sandbox; nothing of it need exist."""
         self._live.pop(sandbox, None)
+        with step("thaw"):
+            freezer.thaw(self.tree, self.group(sandbox))
         self.runtime.delete(sandbox)
         cgroup.remove(self.tree, self.group(sandbox))
         places = self.places(sandbox)
         rootfs.take_down(places)
         netns.remove(places.netns)
-        places.socket.unlink(missing_ok=True)
+        with step("unlink guest socket"):
+            places.socket.unlink(missing_ok=True)
         # The container's mount namespace lets go of the disk a little after its last process is gone; a second
         # loop device over the same image in that time would corrupt it.
         if places.image.exists() and not loop.wait_released(str(places.image)):
             raise error(
                 "SANDBOX_START_FAILED", f"the disk of {sandbox} is still held by {loop.holder(str(places.image))}"
             )
+
+
+class Locks:
+    """A lock for each name that somebody holds or waits for; nothing is kept of the others."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+
+    def of(self, name: str) -> threading.Lock:
+        """The one lock of this name; keep it while it is of use."""
+        with self._guard:
+            found = self._locks.get(name)
+            if found is None:
+                found = self._locks[name] = threading.Lock()
+            return found
 
 
 class _short:
@@ -314,7 +347,8 @@ def _rename_host(pid: int, hostname: str) -> None:
                 linux.setns(descriptor, linux.CLONE_NEWUTS)
             finally:
                 os.close(descriptor)
-            linux.sethostname(hostname)
+            with step("rename host"):
+                linux.sethostname(hostname)
         except OSError as caught:
             failure.append(caught)
 

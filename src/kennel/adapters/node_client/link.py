@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kennel.steps import step
 from kennel.wire import node as wire
 from kennel.wire.errors import KennelError, error
 
@@ -80,6 +81,10 @@ class NodeClient:
         return msgspec.convert(ok, kind)
 
     async def _send(self, request: wire.Request) -> tuple[Any, list[int]]:
+        with step(_name, request):
+            return await self._ask(request)
+
+    async def _ask(self, request: wire.Request) -> tuple[Any, list[int]]:
         link = self._socket or self._connect()
         self._number += 1
         number = self._number
@@ -147,6 +152,10 @@ class NodeClient:
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(error("NODE_UNAVAILABLE", why, admitted="unknown", retry_after_ms=1000))
+
+
+def _name(request: wire.Request) -> str:
+    return f"node {request.__struct_config__.tag}"
 
 
 def _failure(reply: wire.Reply) -> KennelError:

@@ -22,6 +22,7 @@ from pathlib import Path
 from kennel.adapters.oci.bundle import config, probe_config
 from kennel.adapters.oci.confinement import RLIMITS
 from kennel.domain.container import ContainerSpec, RuntimeFinding
+from kennel.steps import step
 from kennel.wire.errors import error
 
 log = logging.getLogger("kennel.oci")
@@ -44,14 +45,16 @@ class OciRuntime:
     def run(self, spec: ContainerSpec, listener: int) -> int:
         """Starts the container; the host pid of its PID 1. Raises SANDBOX_START_FAILED with the runtime's words."""
         bundle = Path(spec.bundle)
-        bundle.mkdir(exist_ok=True, mode=0o700)
-        (bundle / "config.json").write_text(json.dumps(config(spec, hard_limits())))
         pid_file, journal = bundle / "pid", bundle / "runtime.log"
-        for stale in (pid_file, journal):
-            stale.unlink(missing_ok=True)
+        with step("write bundle"):
+            bundle.mkdir(exist_ok=True, mode=0o700)
+            (bundle / "config.json").write_text(json.dumps(config(spec, hard_limits())))
+            for stale in (pid_file, journal):
+                stale.unlink(missing_ok=True)
         words = [self._binary, "--root", str(self._state), "--log", str(journal), "--log-format", "json"]
         words += ["run", "--detach", "--preserve-fds", "1", "--pid-file", str(pid_file), "--bundle", str(bundle)]
-        status = _spawn([*words, spec.container], listener)
+        with step("run container"):
+            status = _spawn([*words, spec.container], listener)
         if status != 0:
             raise error("SANDBOX_START_FAILED", f"{self.name}: {_last_words(journal, status)}", admitted="no")
         return int(pid_file.read_text())
@@ -73,15 +76,21 @@ class OciRuntime:
         """Kills and forgets; a container that is not there is success."""
         if not (self._state / container).exists():
             return
-        self._kill(container)
+        with step("kill container"):
+            self._kill(container)
         words = [self._binary, "--root", str(self._state), "delete", "--force", container]
         try:
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
+            with step("delete container"):
+                done = subprocess.run(
+                    words, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False
+                )
         except subprocess.TimeoutExpired as late:
             raise error("SANDBOX_START_FAILED", f"{self.name} delete took more than {DEADLINE:g} s") from late
         if (self._state / container).exists():
             if done.returncode == 0:
-                shutil.rmtree(self._state / container)  # a state folder cut short by a crash: the runtime skips it
+                with step("delete container state"):
+                    # A state folder cut short by a crash: the runtime skips it.
+                    shutil.rmtree(self._state / container)
                 return
             raise error("SANDBOX_START_FAILED", f"{self.name} delete: {done.stderr.decode(errors='replace').strip()}")
 

@@ -26,6 +26,7 @@ from kennel.domain.chain import Fault
 from kennel.domain.event import Event, Gap, NewEvent
 from kennel.domain.stream_path import check_path, check_project
 from kennel.ports.event_log import Checkpoint, Listener
+from kennel.steps import step
 from kennel.wire.errors import KennelError, error
 
 MAX_QUEUED = 64 * 1024 * 1024
@@ -129,8 +130,9 @@ class SqlEventLog:
             self._room.give(size)
             raise error("LOG_UNAVAILABLE", "the event log is closed", admitted="no")
         future: asyncio.Future[list[Event]] = self._loop.create_future()
-        self._writer.submit(Request((project, path), drafts, size, future))
-        return await future
+        with step(_name, path, events):
+            self._writer.submit(Request((project, path), drafts, size, future))
+            return await future
 
     async def read(
         self,
@@ -209,6 +211,12 @@ class SqlEventLog:
         self._writer.close()
         self._pool.shutdown(wait=True)
         self.engine.dispose()
+
+
+def _name(path: str, events: Sequence[NewEvent]) -> str:
+    """What the step of this append is called: the kind of stream, each type once."""
+    kind = path if path.count("/") == 1 else path[: path.index("/", 1)] + "/*"
+    return f"append {kind} {'+'.join(dict.fromkeys(event.type for event in events))}"
 
 
 async def open_log(url: str) -> SqlEventLog:
