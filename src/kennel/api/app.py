@@ -17,8 +17,8 @@ from kennel.api.body import BodyLimit
 from kennel.api.failures import CatchAll, install_handlers
 from kennel.api.gate import Gate
 from kennel.api.openapi import document
+from kennel.api.routes import audit, health, images, keys, observation, projects, rooms, sandboxes, sessions, streams
 from kennel.api.routes import exec as exec_routes
-from kennel.api.routes import health, images, keys, projects, rooms, sandboxes, sessions, streams
 from kennel.api.services import ApiSettings, Services
 
 
@@ -35,7 +35,7 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         title="Kennel", version=_version(), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
-    nouns = (health, exec_routes, sandboxes, sessions, projects, keys, images, streams, rooms)
+    nouns = (health, exec_routes, observation, sandboxes, sessions, projects, keys, images, audit, streams, rooms)
     for noun in nouns:
         app.include_router(noun.router)
 

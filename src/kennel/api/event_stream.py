@@ -28,11 +28,11 @@ def message(data: bytes, *, event: str | None = None, last_id: int | None = None
 
 
 class EventStream(Response):
-    """Streams `messages` (see `message`) until they end or the caller leaves."""
+    """Streams `messages` (see `message`) until they end or the caller leaves; `heartbeat` None keeps silent."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, messages: AsyncIterator[bytes], *, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(self, messages: AsyncIterator[bytes], *, heartbeat: float | None = HEARTBEAT) -> None:
         super().__init__(headers=_HEADERS, media_type=self.media_type)
         del self.headers["content-length"]
         self._messages = messages

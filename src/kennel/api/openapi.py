@@ -13,7 +13,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from kennel.api.body import MAX_BODY, MAX_EXEC_BODY, MAX_STDIN
+from kennel.control.streams import Verification
 from kennel.domain.event import Event
+from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
 from kennel.wire.results import ExecResult, SandboxView
 
@@ -97,7 +99,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     for generated in ("HTTPValidationError", "ValidationError"):
         schemas.pop(generated, None)
     _, shapes = msgspec.json.schema_components(
-        [ExecResult, SandboxView, Event], ref_template="#/components/schemas/{name}"
+        [ExecResult, SandboxView, Event, Projection, Verification], ref_template="#/components/schemas/{name}"
     )
     schemas.update(shapes)
     schemas["Error"] = ERROR_SCHEMA

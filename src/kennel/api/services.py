@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from fastapi import Request
 from msgspec import UNSET, UnsetType
 
-from kennel.control.streams import OutsideEvent
+from kennel.control.live_state import Update
+from kennel.control.projection import Snapshot
+from kennel.control.streams import OutsideEvent, Verification
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
@@ -117,6 +119,20 @@ class Streams(Protocol):
     def follow(
         self, project: str, path: str, *, after: int = 0, types: Sequence[str] | None = None
     ) -> AsyncIterator[Event | Gap]: ...
+    async def wait_for_event(
+        self, project: str, path: str, *, after: int = 0, types: Sequence[str] | None = None, timeout: float
+    ) -> Event: ...
+    async def paths(self, project: str, prefix: str = "/", *, after: str = "", limit: int = 500) -> Sequence[str]: ...
+    async def verify(self, project: str, path: str) -> Verification: ...
+    def export(self, project: str, path: str) -> AsyncIterator[bytes]: ...
+
+
+class Observation(Protocol):
+    """Projections as callers outside see them; see control/observation.py."""
+
+    async def snapshot(self, project: str, path: str) -> Snapshot: ...
+    async def wait_until_processed(self, project: str, path: str, offset: int, timeout: float) -> Snapshot: ...
+    async def subscribe(self, project: str, path: str) -> AsyncIterator[Update]: ...
 
 
 def _always() -> bool:
@@ -132,6 +148,7 @@ class Services:
     projects: Projects
     rooms: Rooms
     streams: Streams
+    observation: Observation
     images: Callable[[], Awaitable[Sequence[Any]]]
     healthy: Callable[[], bool] = _always
 

@@ -8,15 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
-from kennel.control.streams import OutsideEvent
+from kennel.control.live_state import Update
+from kennel.control.projection import Snapshot
+from kennel.control.streams import OutsideEvent, Verification
+from kennel.domain.chain import Fault
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap, Source
 from kennel.domain.principal import Principal
+from kennel.domain.sandbox import Projection
 from kennel.wire.errors import error
 from kennel.wire.results import SandboxView
 
@@ -212,6 +217,65 @@ class FakeStreams:
         finally:
             self.closed.set()
 
+    async def wait_for_event(
+        self, project: str, path: str, *, after: int = 0, types: Sequence[str] | None = None, timeout: float
+    ) -> Event:
+        self.calls.append(("wait", project, path, after, types, timeout))
+        for event in await self.read(project, path, after=after):
+            return event
+        raise error("WAIT_TIMEOUT", "no such event came")
+
+    async def paths(self, project: str, prefix: str = "/", *, after: str = "", limit: int = 500) -> Sequence[str]:
+        self.calls.append(("paths", project, prefix, after, limit))
+        return [path for path in ("/", "/known", "/known/below") if path.startswith(prefix) and path > after][:limit]
+
+    async def verify(self, project: str, path: str) -> Verification:
+        await self.read(project, path)
+        fault = Fault(project, path, 2, "the event does not match its hash")
+        return Verification(path=path, events=2, holds=False, faults=[fault])
+
+    async def export(self, project: str, path: str) -> AsyncIterator[bytes]:
+        for event in await self.read(project, path):
+            yield msgspec.json.encode(event) + b"\n"
+
+
+@dataclass
+class FakeObservation:
+    """Knows the sandbox `main` at offset 3; a subscription ends with a gap unless `quiet`."""
+
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    quiet: bool = False
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def _look(self, *call: Any) -> None:
+        self.calls.append(call)
+        if call[2] != "/sandboxes/main":
+            raise error("SANDBOX_NOT_FOUND", "there is no such sandbox")
+
+    async def snapshot(self, project: str, path: str) -> Snapshot:
+        self._look("snapshot", project, path)
+        return Snapshot(3, Projection(status="running", running=True))
+
+    async def wait_until_processed(self, project: str, path: str, offset: int, timeout: float) -> Snapshot:
+        self._look("wait", project, path, offset, timeout)
+        if offset > 3:
+            raise error("WAIT_TIMEOUT", "that offset was not reached")
+        return Snapshot(3, Projection(status="running", running=True))
+
+    async def subscribe(self, project: str, path: str) -> AsyncIterator[Update]:
+        self._look("subscribe", project, path)
+        return self._updates()
+
+    async def _updates(self) -> AsyncIterator[Update]:
+        try:
+            yield Update("snapshot", 3, state={"running": True})
+            yield Update("diff", 4, previous=3, operations=[{"op": "replace", "path": "/running", "value": False}])
+            if self.quiet:
+                await asyncio.Event().wait()
+            yield Update("gap", 4)
+        finally:
+            self.closed.set()
+
 
 @dataclass
 class World:
@@ -221,6 +285,7 @@ class World:
     keys: FakeKeys
     rooms: FakeRooms
     streams: FakeStreams
+    observation: FakeObservation
     app: Any
     healthy: bool = True
 
@@ -236,14 +301,15 @@ class World:
 def make_world(settings: ApiSettings | None = None) -> World:
     """A fresh application over fresh fakes."""
     sandboxes, keys, rooms, streams = FakeSandboxes(), FakeKeys(), FakeRooms(), FakeStreams()
+    observation = FakeObservation()
 
     async def images() -> Sequence[dict[str, str]]:
         return [{"name": "host", "digest": "sha256:00"}]
 
-    world = World(sandboxes, keys, rooms, streams, None)
+    world = World(sandboxes, keys, rooms, streams, observation, None)
     services = Services(
-        sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams, images=images,
-        healthy=lambda: world.healthy,
+        sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams,
+        observation=observation, images=images, healthy=lambda: world.healthy,
     )  # fmt: skip
     world.app = create_app(services, settings or ApiSettings())
     return world

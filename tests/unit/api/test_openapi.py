@@ -25,7 +25,7 @@ CONFIG = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"e
 def operations() -> list[tuple[str, str]]:
     """Every (path, method) of the document; making it needs no service."""
     nothing: Any = None
-    services = Services(nothing, nothing, nothing, nothing, nothing, nothing)
+    services = Services(nothing, nothing, nothing, nothing, nothing, nothing, nothing)
     paths = document(create_app(services, ApiSettings()))["paths"]
     return [(path, method) for path, item in paths.items() for method in item]
 

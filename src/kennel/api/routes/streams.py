@@ -20,6 +20,7 @@ from kennel.api.body import StrictRoute
 from kennel.api.event_stream import EventStream, message
 from kennel.api.fields import INTEGRAL, Model, ProjectName
 from kennel.api.openapi import IN_PROJECT, WITH_BODY, answers, listing, ref
+from kennel.api.routes.audit import LINES, awaited, exported, wants_lines
 from kennel.api.services import services_of
 from kennel.control.streams import OutsideEvent
 from kennel.domain.admission import MAX_BATCH
@@ -68,8 +69,11 @@ async def append(request: Request, project: ProjectName, path: StreamPath, body:
     return json_response({"events": await services_of(request).streams.append(who, project, f"/{path}", events)}, 201)
 
 
-_READ = answers(200, listing("events", ref("Event")), *IN_PROJECT, "STREAM_NOT_FOUND", "INVALID_PATH")
-_READ[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+_READ = answers(
+    200, listing("events", ref("Event")), *IN_PROJECT, "STREAM_NOT_FOUND", "INVALID_PATH", "WAIT_TIMEOUT",
+    "OPERATION_INTERRUPTED",
+)  # fmt: skip
+_READ[200]["content"] |= {media: {"schema": {"type": "string"}} for media in ("text/event-stream", LINES)}
 
 
 @router.get("/streams/{path:path}", responses=_READ)
@@ -83,15 +87,21 @@ async def read(
     types: Annotated[str | None, Query(max_length=4096, description="comma-separated event types")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 500,
     follow: bool = False,
+    wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=600_000, description="0: do not wait")] = 0,
     last_event_id: Annotated[int, Header(ge=0, le=MAX_OFFSET)] = 0,
 ) -> Response:
     """A page of events, oldest first; with `follow`, history and then live as Server-Sent Events.
 
     While following, a message's id is its offset and `Last-Event-ID` goes before `after`; a caller that falls behind
-    gets the event `gap` and the end.
+    gets the event `gap` and the end. With `waitMs`, the first event after `after` of one of `types`, as soon as there
+    is one. With `Accept: application/x-ndjson`, the whole stream as JSON lines, one event each.
     """
     streams = services_of(request).streams
     wanted = None if types is None else [name for name in types.split(",") if name]
+    if not follow and wants_lines(request):
+        return await exported(request, project, f"/{path}")
+    if not follow and wait_ms:
+        return await awaited(request, project, f"/{path}", after, wanted, wait_ms)
     if not follow:
         found = await streams.read(
             project, f"/{path}", after=after, before=None if before == MAX_OFFSET else before, types=wanted, limit=limit
