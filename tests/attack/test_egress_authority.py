@@ -6,12 +6,15 @@ import os
 import ssl
 import struct
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_fixtures import Desk
 from egress_gateway import read_response
 from egress_world import OTHER, SITE
+
+if TYPE_CHECKING:
+    from egress_fixtures import Desk
 
 pytest_plugins = ["egress_fixtures"]
 pytestmark = pytest.mark.root

@@ -6,13 +6,16 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_fixtures import Desk
 from egress_gateway import GatewayProcess
 from egress_world import OTHER, SITE, World
 from kennel.gateway import dns_message as dns
+
+if TYPE_CHECKING:
+    from egress_fixtures import Desk
 
 pytest_plugins = ["egress_fixtures"]
 pytestmark = pytest.mark.root

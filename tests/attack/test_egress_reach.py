@@ -7,13 +7,16 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_fixtures import Desk
 from egress_gateway import GatewayProcess, read_response
 from egress_world import FORBIDDEN, GATEWAY_4, GATEWAY_6, OTHER, SITE, SITE_6, World, answering, reply
 from kennel.node import interception
+
+if TYPE_CHECKING:
+    from egress_fixtures import Desk
 
 pytest_plugins = ["egress_fixtures"]
 pytestmark = pytest.mark.root

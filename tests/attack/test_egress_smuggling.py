@@ -6,12 +6,15 @@ import base64
 import hashlib
 import socket
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_fixtures import Desk
 from egress_gateway import Response, read_response
 from egress_world import Heard, Server, answering, reply
+
+if TYPE_CHECKING:
+    from egress_fixtures import Desk
 
 pytest_plugins = ["egress_fixtures"]
 pytestmark = pytest.mark.root
@@ -93,9 +96,9 @@ def test_40_lower_case_and_invented_methods(desk: Desk, site: Server) -> None:
 
 def test_what_goes_out_is_written_anew(desk: Desk, site: Server) -> None:
     head = (
-        f"POST /a?b=%20 HTTP/1.1\nHost: GOOD.example.com:443\nX-Kept: yes\nConnection: close, X-Dropped, keep-alive\n"
-        f"X-Dropped: 1\nKeep-Alive: 5\nTE: trailers\nProxy-Authorization: Basic eA==\nX-Kennel-Project: other\n"
-        f"Transfer-Encoding: Chunked\n\n"
+        "POST /a?b=%20 HTTP/1.1\nHost: GOOD.example.com:443\nX-Kept: yes\nConnection: close, X-Dropped, keep-alive\n"
+        "X-Dropped: 1\nKeep-Alive: 5\nTE: trailers\nProxy-Authorization: Basic eA==\nX-Kennel-Project: other\n"
+        "Transfer-Encoding: Chunked\n\n"
     )
     assert send(desk, head, b"5;x=y\r\nhello\r\n0\r\nX-Trailer: 1\r\n\r\n").status == 200
     assert site.requests == [
