@@ -251,13 +251,13 @@ class Sandboxes:
         replace: bool = False,
     ) -> None:
         """Starts a persistent shell; `replace` gives it a successor when it exits (rooms)."""
-        async with self._guest(who, project, path) as (live, state):
+        async with self.guest(who, project, path) as (live, state):
             merged = {**state.env, **env}
             await live.guest.open_session(session_id, cwd=cwd, env=merged, user=user, replace=replace)
 
     async def close_session(self, who: Principal, project: str, path: str, session_id: str) -> None:
         """Ends a shell and all it runs; SESSION_NOT_FOUND."""
-        async with self._guest(who, project, path) as (live, _):
+        async with self.guest(who, project, path) as (live, _):
             await live.guest.close_session(session_id)
 
     async def list_sessions(self, who: Principal, project: str, path: str) -> Sequence[str]:
@@ -278,7 +278,7 @@ class Sandboxes:
         return state["cwd"], state["env"]
 
     @asynccontextmanager
-    async def _guest(self, who: Principal, project: str, path: str) -> AsyncIterator[tuple[Live, Projection]]:
+    async def guest(self, who: Principal, project: str, path: str) -> AsyncIterator[tuple[Live, Projection]]:
         _, pet, _ = await self._alive(project, path)
         async with self._fleet.admitted(pet, who) as live:
             yield live, await self._projections.get(project, path)

@@ -95,7 +95,8 @@ def default_signals() -> None:
 def first_in_line() -> None:
     """Asks to run before the programs of the sandbox; needs RLIMIT_NICE, goes on without.
 
-    Among two thousand processes of a fork bomb an equal waits ten seconds for its turn, and cannot end it.
+    Among two thousand processes of a fork bomb an equal waits ten seconds for its turn, and cannot end it. Only while
+    something is killed: it triples the 95th percentile of a short exec.
     """
     try:
         os.setpriority(os.PRIO_PROCESS, 0, _BEST_NICE)
@@ -103,10 +104,15 @@ def first_in_line() -> None:
         return
 
 
-def step_back() -> None:
-    """Gives up, for this process and what it starts, what `first_in_line` asked for."""
+def back_in_line() -> None:
+    """An equal of the programs again."""
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
+
+
+def stay_in_line() -> None:
+    """Gives up, for this process and what it starts, to ever be `first_in_line`."""
+    back_in_line()
     resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
 
 

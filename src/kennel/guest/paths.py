@@ -137,8 +137,12 @@ class Rights:
         if account is None:
             return
         self._groups = os.getgroups()
-        os.setgroups(account.groups)
-        native.file_identity(account.uid, account.gid)
+        try:
+            os.setgroups(account.groups)
+            native.file_identity(account.uid, account.gid)
+        except OSError:
+            self.__exit__()
+            raise Refusal("INVALID_USER", "the guest cannot take on that user's rights") from None
 
     def __exit__(self, *_: object) -> None:
         if self._account is not None:

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     from .channel import Channel, Operation
     from .connection import Begin
+    from .files import FileOperations
     from .session import SessionOperations
 
 LISTENER = 3
+FILE_VERBS = ("stat", "read", "write", "list", "mkdir", "move", "copy", "chmod", "delete", "link")
 _MOST_CONNECTIONS = 64
 _BREATH = 0.1
 """Seconds without accepting after the descriptors ran out."""
@@ -44,6 +46,7 @@ class Service:
         self._listener = native.listener(listener)
         self._connections: list[Connection] = []
         self._sessions: SessionOperations | None = None
+        self._files: FileOperations | None = None
         self.operations = self._registry()
         self._greeting = framing.hello(boot=os.urandom(8).hex(), operations=sorted(self.operations))
         self._listen()
@@ -53,7 +56,21 @@ class Service:
         operations: dict[str, Begin] = {"exec": ExecOperation(self.loop, self.pool, accounts).begin}
         for verb in ("open", "exec", "close", "list", "state"):
             operations[f"session.{verb}"] = self._session(verb, accounts)
+        for verb in FILE_VERBS:
+            operations[f"file.{verb}"] = self._file(verb, accounts)
         return operations
+
+    def _file(self, verb: str, accounts: Accounts) -> Begin:
+        """A verb of files; imported by the first call as well."""
+
+        def begin(channel: Channel, args: dict[str, Any]) -> Operation | None:
+            if self._files is None:
+                from .files import FileOperations
+
+                self._files = FileOperations(self.loop, accounts)
+            return self._files.begin(verb, channel, args)
+
+        return begin
 
     def _session(self, verb: str, accounts: Accounts) -> Begin:
         """A verb of sessions; their files are imported by the first call, 3 ms of every start otherwise."""
@@ -94,7 +111,6 @@ def become_init() -> None:
     native.ignore_signals()
     native.not_dumpable()
     native.become_subreaper()
-    native.first_in_line()
     os.umask(0o022)
     os.chdir("/")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

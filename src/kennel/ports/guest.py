@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 from kennel.domain.command import Chunk, Command, Outcome
+from kennel.ports.files import GuestFiles
 from kennel.wire.errors import KennelError
 
 
@@ -30,6 +31,9 @@ class Guest(Protocol):
 
     @property
     def closed(self) -> bool: ...
+
+    @property
+    def files(self) -> GuestFiles: ...
 
     async def exec(self, command: Command) -> Outcome:
         """Runs it to its end; leaving the call kills it. In a session `env` and `cwd` hold for this call alone (the

@@ -18,7 +18,9 @@ from kennel.guest import framing
 from kennel.guest.framing import FrameError
 from kennel.relay import answers, run
 from kennel.relay.call import Call, Question
+from kennel.relay.files import RemoteFiles
 from kennel.relay.run import RunCall, words
+from kennel.relay.transfer import Transfer
 from kennel.wire.errors import KennelError, error
 
 T = TypeVar("T")
@@ -154,6 +156,28 @@ class GuestLink(asyncio.BufferedProtocol):
         question = Question(self, self._number())
         self._open(question, {"op": op, **{name: value for name, value in args.items() if value is not None}})
         return await question.answer()
+
+    @property
+    def files(self) -> RemoteFiles:
+        """The sandbox's files."""
+        return RemoteFiles(self)
+
+    async def ask(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
+        """The RESULT of an operation that has nothing else; its shape is for the caller to check."""
+        question = Question(self, self._number())
+        self._open(question, {"op": op, **args})
+        return await question.answer()
+
+    def transfer(self, op: str, args: dict[str, Any]) -> Transfer:
+        """An operation with bytes, begun."""
+        transfer = Transfer(self, self._number())
+        self._open(transfer, {"op": op, **args})
+        transfer.begun()
+        return transfer
+
+    def checked(self, read: Callable[[], T]) -> T:
+        """What `read` makes of an answer; one that it cannot be made of ends the link."""
+        return self._checked(read)
 
     def _number(self) -> int:
         if self._reason is not None:

@@ -1,0 +1,71 @@
+"""What control needs from a guest for files: facts, bytes both ways, changes of trees; `relay` provides it.
+
+Paths are bytes, absolute, already checked; every failure is a KennelError that says whether the work was admitted.
+Invariant: neither direction holds more than a window of bytes, however slow the other side is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from kennel.domain.file import Entry, FileFacts, WriteOptions
+
+
+class Download(Protocol):
+    """A file on its way out: `start` and `count` say which bytes come (`count` None: until the end, unknown).
+
+    Iterate it to its end, or `close` it. Failing in the middle raises from the iteration.
+    """
+
+    facts: FileFacts
+    start: int
+    count: int | None
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def close(self) -> None: ...
+
+
+class Upload(Protocol):
+    """A file on its way in: `write` returns when the bytes are under way, `finish` when the file is in its place.
+
+    `close` without `finish` leaves the old file; after either it does nothing.
+    """
+
+    async def write(self, data: bytes) -> None: ...
+    async def finish(self) -> tuple[FileFacts, bool]: ...
+    async def close(self) -> None: ...
+
+
+class Listing(Protocol):
+    """Entries in batches; `more` and `unreadable` count once it has ended."""
+
+    more: bool
+    unreadable: int
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Entry]]: ...
+    async def close(self) -> None: ...
+
+
+class GuestFiles(Protocol):
+    """The files of one running sandbox."""
+
+    async def stat(self, path: bytes, *, follow: bool = True, user: str | None = None) -> FileFacts: ...
+    async def read(
+        self, path: bytes, *, start: int = 0, count: int | None = None, user: str | None = None
+    ) -> Download: ...
+    async def write(self, path: bytes, options: WriteOptions) -> Upload: ...
+    async def list(
+        self,
+        path: bytes,
+        *,
+        recursive: bool = False,
+        hidden: bool = False,
+        limit: int | None = None,
+        after: bytes | None = None,
+        user: str | None = None,
+    ) -> Listing: ...
+    async def change(
+        self, verb: str, path: bytes, options: dict[str, Any], user: str | None = None
+    ) -> tuple[bytes, FileFacts | None]:
+        """`mkdir`, `chmod`, `delete`, `move`, `copy`, `link`: where the outcome lies and what it is."""
