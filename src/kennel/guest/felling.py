@@ -7,7 +7,7 @@ dies when it can; and it never holds the loop for longer than a slice.
 
 from __future__ import annotations
 
-from . import tree
+from . import native, tree
 from .loop import Loop, Timer
 from .native import SIGCONT, SIGKILL, SIGTERM
 
@@ -30,7 +30,9 @@ class Felling:
     `leader` leads a process group that wholly belongs to the tree: it is struck before anything is looked up.
     """
 
+    _active = 0
     __slots__ = (
+        "_done",
         "_emptied",
         "_grace",
         "_groups",
@@ -60,11 +62,14 @@ class Felling:
         self._leader = leader
         self._groups = groups
         self._emptied = emptied
+        self._done = False
         self._grace = 0.0
         self._pause = _FIRST
         self._timer: Timer | None = None
         self._walk: tree.Walk | None = None
         self._killing = False
+        Felling._active += 1
+        native.first_in_line()
 
     def ask(self, grace: float = GRACE) -> None:
         """Lets the processes end by themselves for `grace` seconds."""
@@ -120,6 +125,11 @@ class Felling:
         self._walk = None
         if self._timer is not None:
             self._timer.cancel()
+        if not self._done:
+            self._done = True
+            Felling._active -= 1
+            if not Felling._active:
+                native.back_in_line()
         emptied, self._emptied = self._emptied, None
         if emptied is not None:
             emptied()

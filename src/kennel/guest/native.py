@@ -32,7 +32,7 @@ MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC = 0x40, 0x4000, 0x40000000
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NAME = 4, 36, 15
 _FIONREAD, _F_SETPIPE_SZ = 0x541B, 1031
 _I32 = Struct("<i")
-_BEST_NICE = -20
+_USUAL_NICE, _KILLING_NICE = -5, -20
 BIG_PIPE = 1024 * 1024
 
 Socket = _socket.socket
@@ -93,26 +93,31 @@ def default_signals() -> None:
 
 
 def first_in_line() -> None:
-    """Asks to run before the programs of the sandbox; needs RLIMIT_NICE, goes on without.
+    """Asks to run before every program of the sandbox, for as long as something is killed."""
+    _renice(_KILLING_NICE)
 
-    Among two thousand processes of a fork bomb an equal waits ten seconds for its turn, and cannot end it. Only while
-    something is killed: it triples the 95th percentile of a short exec.
+
+def back_in_line() -> None:
+    """Runs a little before the programs of the sandbox, as always."""
+    _renice(_USUAL_NICE)
+
+
+def _renice(nice: int) -> None:
+    """Needs RLIMIT_NICE, goes on without.
+
+    Among two thousand processes of a fork bomb an equal waits ten seconds for its turn, and cannot end it. More than a
+    little all the time would triple the 95th percentile of a short exec.
     """
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, _BEST_NICE)
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
     except OSError:
         return
 
 
-def back_in_line() -> None:
-    """An equal of the programs again."""
+def stay_in_line() -> None:
+    """Gives up, for this process and what it starts, to ever run before others."""
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-
-
-def stay_in_line() -> None:
-    """Gives up, for this process and what it starts, to ever be `first_in_line`."""
-    back_in_line()
     resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
 
 

@@ -111,6 +111,7 @@ def become_init() -> None:
     native.ignore_signals()
     native.not_dumpable()
     native.become_subreaper()
+    native.back_in_line()
     os.umask(0o022)
     os.chdir("/")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

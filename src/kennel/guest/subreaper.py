@@ -38,7 +38,7 @@ def serve(sock: native.Socket, keep: int) -> NoReturn:
         gc.disable()
         native.forget_children()
         native.become_subreaper()
-        native.step_back()
+        native.stay_in_line()
         score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         usual = os.read(score, 16).strip()
         while True:

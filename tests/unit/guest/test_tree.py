@@ -65,6 +65,7 @@ def test_children_of_every_thread_are_found() -> None:
     made = subprocess.Popen(["python3", "-c", text], stdout=subprocess.PIPE)
     assert made.stdout is not None
     made.stdout.readline()
+    time.sleep(0.05)  # between fork and exec it still has its parent's name
     assert [name(pid) for pid in tree.children(made.pid)] == ["sleep"]
     tree.signal_below((made.pid,), signal.SIGKILL)
     made.kill()
