@@ -22,7 +22,9 @@ DROPPED = {"async", "await"}
 RENAMED = {
     "asyncio": "time",
     "_async": "_sync",
+    "AbstractAsyncContextManager": "AbstractContextManager",
     "aclose": "close",
+    "anext": "next",
     "aiter_stream": "iter_stream",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",

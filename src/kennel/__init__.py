@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kennel.sdk._async.client import AsyncKennel as AsyncKennel
+    from kennel.sdk._async.following import AsyncExport as AsyncExport
+    from kennel.sdk._async.following import AsyncFollowing as AsyncFollowing
     from kennel.sdk._async.rooms import AsyncRoom as AsyncRoom
     from kennel.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
     from kennel.sdk._async.session import AsyncSession as AsyncSession
+    from kennel.sdk._async.streams import AsyncStream as AsyncStream
     from kennel.sdk._sync.client import Kennel as Kennel
+    from kennel.sdk._sync.following import Export as Export
+    from kennel.sdk._sync.following import Following as Following
     from kennel.sdk._sync.rooms import Room as Room
     from kennel.sdk._sync.sandbox import Sandbox as Sandbox
     from kennel.sdk._sync.session import Session as Session
+    from kennel.sdk._sync.streams import Stream as Stream
     from kennel.sdk.answers import ImageView as ImageView
     from kennel.sdk.answers import KeyView as KeyView
     from kennel.sdk.answers import Message as Message
@@ -24,6 +30,14 @@ if TYPE_CHECKING:
     from kennel.sdk.answers import ProjectView as ProjectView
     from kennel.sdk.answers import RoomCleanup as RoomCleanup
     from kennel.sdk.answers import RoomReply as RoomReply
+    from kennel.sdk.records import Event as Event
+    from kennel.sdk.records import Fault as Fault
+    from kennel.sdk.records import LiveUpdate as LiveUpdate
+    from kennel.sdk.records import Projection as Projection
+    from kennel.sdk.records import ProjectionSnapshot as ProjectionSnapshot
+    from kennel.sdk.records import Verification as Verification
+    from kennel.sdk.subscription import AsyncSubscription as AsyncSubscription
+    from kennel.sdk.subscription import Subscription as Subscription
     from kennel.wire.errors import Conflict as Conflict
     from kennel.wire.errors import Failed as Failed
     from kennel.wire.errors import Forbidden as Forbidden
@@ -40,16 +54,22 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "kennel.sdk._async.client": ("AsyncKennel",),
+    "kennel.sdk._async.following": ("AsyncExport", "AsyncFollowing"),
     "kennel.sdk._async.rooms": ("AsyncRoom",),
     "kennel.sdk._async.sandbox": ("AsyncSandbox",),
     "kennel.sdk._async.session": ("AsyncSession",),
+    "kennel.sdk._async.streams": ("AsyncStream",),
     "kennel.sdk._sync.client": ("Kennel",),
+    "kennel.sdk._sync.following": ("Export", "Following"),
     "kennel.sdk._sync.rooms": ("Room",),
     "kennel.sdk._sync.sandbox": ("Sandbox",),
     "kennel.sdk._sync.session": ("Session",),
+    "kennel.sdk._sync.streams": ("Stream",),
     "kennel.sdk.answers": (
         "ImageView", "KeyView", "Message", "NewKey", "ProjectView", "RoomCleanup", "RoomReply",
     ),
+    "kennel.sdk.records": ("Event", "Fault", "LiveUpdate", "Projection", "ProjectionSnapshot", "Verification"),
+    "kennel.sdk.subscription": ("AsyncSubscription", "Subscription"),
     "kennel.wire.errors": (
         "Conflict", "Failed", "Forbidden", "Gone", "InvalidRequest", "KennelError", "NotFound", "TimedOut",
         "Unauthorized", "Unavailable", "Unsupported",
@@ -59,13 +79,21 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AsyncExport",
+    "AsyncFollowing",
     "AsyncKennel",
     "AsyncRoom",
     "AsyncSandbox",
     "AsyncSession",
+    "AsyncStream",
+    "AsyncSubscription",
     "Conflict",
+    "Event",
     "ExecResult",
+    "Export",
     "Failed",
+    "Fault",
+    "Following",
     "Forbidden",
     "Gone",
     "ImageView",
@@ -73,20 +101,26 @@ __all__ = [
     "Kennel",
     "KennelError",
     "KeyView",
+    "LiveUpdate",
     "Message",
     "NewKey",
     "NotFound",
     "ProjectView",
+    "Projection",
+    "ProjectionSnapshot",
     "Room",
     "RoomCleanup",
     "RoomReply",
     "Sandbox",
     "SandboxView",
     "Session",
+    "Stream",
+    "Subscription",
     "TimedOut",
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "Verification",
 ]
 
 

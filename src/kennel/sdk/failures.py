@@ -5,6 +5,9 @@ Called by both halves' transports. Invariant: `admitted` is `no` only when not o
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
+
 import httpcore2
 
 from kennel.wire.errors import KennelError, error
@@ -32,6 +35,22 @@ def lost(failure: Exception, url: str) -> KennelError:
         hint = "look whether it was done before you repeat it, or allow more time"
         return error("WAIT_TIMEOUT", f"the server at {url} did not answer in time", hint=hint, admitted="unknown")
     return error("CONNECTION_LOST", f"the connection to {url} was lost during the call ({reason})", admitted="unknown")
+
+
+def may_follow_on(failure: KennelError, reached: bool) -> bool:
+    """Whether a follower should connect again: the connection broke or fell silent, and there had been one."""
+    broken = failure.code == "CONNECTION_LOST" or (failure.code == "WAIT_TIMEOUT" and failure.admitted == "unknown")
+    return broken and (reached or failure.admitted == "unknown")
+
+
+def hang_up(response: httpcore2.Response) -> None:
+    """Ends the connection that an answer is read from, so that whoever waits for its bytes sees the end."""
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if isinstance(connection, socket.socket):
+        with suppress(OSError):  # it is closed already
+            # Not `connection.shutdown`: that of a TLS socket pulls the state away under the thread that reads.
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def worth_repeating(failure: KennelError, before: KennelError | None) -> bool:

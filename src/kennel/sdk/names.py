@@ -27,6 +27,13 @@ def new_request_id() -> str:
     return os.urandom(16).hex()
 
 
+def stream_segments(path: str) -> str:
+    """A stream's path as the end of a route; INVALID_PATH unless it begins with a slash. The server knows the rest."""
+    if not path.startswith("/"):
+        raise error("INVALID_PATH", f"{path!r} is not a stream's path", hint="it begins with a slash: /notes/mine")
+    return "/".join(segment(part) for part in path.split("/"))
+
+
 def segment(text: str) -> str:
     """`text` as one segment of a route: everything but letters, digits and `-_~` percent-encoded.
 

@@ -13,6 +13,7 @@ from kennel.sdk._async.keys import AsyncKeys
 from kennel.sdk._async.projects import AsyncProjects
 from kennel.sdk._async.rooms import AsyncRooms
 from kennel.sdk._async.sandboxes import AsyncSandboxes
+from kennel.sdk._async.streams import AsyncStreams
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.discovery import discover
 
@@ -41,6 +42,7 @@ class AsyncKennel:
         self.url = address.url
         self.project = address.project
         self.sandboxes = AsyncSandboxes(self._transport, address.project)
+        self.streams = AsyncStreams(self._transport, address.project)
         self.rooms = AsyncRooms(self._transport)
         self.images = AsyncImages(self._transport)
         self.projects = AsyncProjects(self._transport)

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kennel.sdk._async.following import AsyncFollowing
+from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
 from kennel.sdk._async.session import AsyncSession
+from kennel.sdk._async.streams import AsyncStream
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import exec_body
 from kennel.sdk.names import PREFIX, new_request_id, segment
+from kennel.sdk.records import Event
 from kennel.wire.results import ExecResult, SandboxView
 
 
@@ -25,6 +29,9 @@ class AsyncSandbox:
         self._route = route
         self.name = name
         self.path = PREFIX + name
+        self.stream = AsyncStream(transport, route.rpartition("/sandboxes/")[0], self.path)
+        self.processor = AsyncProcessor(transport, route)
+        self.live_state = AsyncLiveState(transport, route)
 
     def __repr__(self) -> str:
         return f"AsyncSandbox({self.path!r})"
@@ -165,6 +172,10 @@ class AsyncSandbox:
     async def delete_session(self, session_id: str) -> None:
         """Closes a session and ends what runs in it."""
         await self._transport.call("DELETE", f"{self._route}/sessions/{segment(session_id)}", type(None))
+
+    def events(self, *, after: int = 0, types: str | Sequence[str] | None = None) -> AsyncFollowing[Event]:
+        """An iterator over all that was asked of it and came of it, then over what comes; see `Stream.events`."""
+        return self.stream.events(after=after, types=types)
 
     async def _verb(self, verb: str) -> SandboxView:
         return await self._transport.call("POST", f"{self._route}/{verb}", SandboxView, body={})

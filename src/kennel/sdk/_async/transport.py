@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import httpcore2
 
+from kennel.sdk._async.reply import AsyncReply
 from kennel.sdk.answers import body_or_none, decoded, encoded
 from kennel.sdk.discovery import Address
 from kennel.sdk.failures import BROKEN, lost, worth_repeating
@@ -83,6 +84,32 @@ class AsyncTransport:
         send = self._persist if repeat or request_id else self._exchange
         raw = await send(method, target, headers, content, wait)
         return decoded(raw if shape is not type(None) else b"null", shape)
+
+    async def open(
+        self, route: str, *, accept: str, query: dict[str, str], headers: Headers, silence: float
+    ) -> AsyncReply:
+        """A good answer to a GET whose body is still to be read; any other answer, or none, is raised.
+
+        `silence` is the seconds that may pass without a byte; the answer is to be closed by its reader.
+        """
+        target = self.url + route + (f"?{urlencode(query)}" if query else "")
+        wanted: Headers = {**self._headers, "Accept": accept, **headers}
+        limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": silence, "write": self.timeout}
+        exchange = self._pool.stream("GET", target, headers=wanted, extensions={"timeout": limits})
+        try:
+            response = await exchange.__aenter__()
+        except BROKEN as failure:
+            raise lost(failure, self.url) from failure
+        reply = AsyncReply(exchange, response, self.url)
+        if response.status == 200:
+            return reply
+        try:
+            raw = await self._read(response)
+        except BROKEN as failure:
+            raise lost(failure, self.url) from failure
+        finally:
+            await reply.close()
+        raise from_wire(response.status, body_or_none(raw))
 
     async def close(self) -> None:
         """Closes every connection; calls in progress end with CONNECTION_LOST."""

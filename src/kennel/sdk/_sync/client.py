@@ -14,6 +14,7 @@ from kennel.sdk._sync.keys import Keys
 from kennel.sdk._sync.projects import Projects
 from kennel.sdk._sync.rooms import Rooms
 from kennel.sdk._sync.sandboxes import Sandboxes
+from kennel.sdk._sync.streams import Streams
 from kennel.sdk._sync.transport import Transport
 from kennel.sdk.discovery import discover
 
@@ -42,6 +43,7 @@ class Kennel:
         self.url = address.url
         self.project = address.project
         self.sandboxes = Sandboxes(self._transport, address.project)
+        self.streams = Streams(self._transport, address.project)
         self.rooms = Rooms(self._transport)
         self.images = Images(self._transport)
         self.projects = Projects(self._transport)

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kennel.sdk._sync.following import Following
+from kennel.sdk._sync.observation import LiveState, Processor
 from kennel.sdk._sync.session import Session
+from kennel.sdk._sync.streams import Stream
 from kennel.sdk._sync.transport import Transport
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import exec_body
 from kennel.sdk.names import PREFIX, new_request_id, segment
+from kennel.sdk.records import Event
 from kennel.wire.results import ExecResult, SandboxView
 
 
@@ -26,6 +30,9 @@ class Sandbox:
         self._route = route
         self.name = name
         self.path = PREFIX + name
+        self.stream = Stream(transport, route.rpartition("/sandboxes/")[0], self.path)
+        self.processor = Processor(transport, route)
+        self.live_state = LiveState(transport, route)
 
     def __repr__(self) -> str:
         return f"Sandbox({self.path!r})"
@@ -164,6 +171,10 @@ class Sandbox:
     def delete_session(self, session_id: str) -> None:
         """Closes a session and ends what runs in it."""
         self._transport.call("DELETE", f"{self._route}/sessions/{segment(session_id)}", type(None))
+
+    def events(self, *, after: int = 0, types: str | Sequence[str] | None = None) -> Following[Event]:
+        """An iterator over all that was asked of it and came of it, then over what comes; see `Stream.events`."""
+        return self.stream.events(after=after, types=types)
 
     def _verb(self, verb: str) -> SandboxView:
         return self._transport.call("POST", f"{self._route}/{verb}", SandboxView, body={})

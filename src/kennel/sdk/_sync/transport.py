@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import httpcore2
 
+from kennel.sdk._sync.reply import Reply
 from kennel.sdk.answers import body_or_none, decoded, encoded
 from kennel.sdk.discovery import Address
 from kennel.sdk.failures import BROKEN, lost, worth_repeating
@@ -84,6 +85,30 @@ class Transport:
         send = self._persist if repeat or request_id else self._exchange
         raw = send(method, target, headers, content, wait)
         return decoded(raw if shape is not type(None) else b"null", shape)
+
+    def open(self, route: str, *, accept: str, query: dict[str, str], headers: Headers, silence: float) -> Reply:
+        """A good answer to a GET whose body is still to be read; any other answer, or none, is raised.
+
+        `silence` is the seconds that may pass without a byte; the answer is to be closed by its reader.
+        """
+        target = self.url + route + (f"?{urlencode(query)}" if query else "")
+        wanted: Headers = {**self._headers, "Accept": accept, **headers}
+        limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": silence, "write": self.timeout}
+        exchange = self._pool.stream("GET", target, headers=wanted, extensions={"timeout": limits})
+        try:
+            response = exchange.__enter__()
+        except BROKEN as failure:
+            raise lost(failure, self.url) from failure
+        reply = Reply(exchange, response, self.url)
+        if response.status == 200:
+            return reply
+        try:
+            raw = self._read(response)
+        except BROKEN as failure:
+            raise lost(failure, self.url) from failure
+        finally:
+            reply.close()
+        raise from_wire(response.status, body_or_none(raw))
 
     def close(self) -> None:
         """Closes every connection; calls in progress end with CONNECTION_LOST."""

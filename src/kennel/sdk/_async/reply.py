@@ -1,0 +1,41 @@
+"""Owns an answer that is read while it is still being written.
+
+Called by this half's following of streams and exports. Invariant: its connection is given back exactly once, by whoever
+reads; `hang_up` only wakes the reader.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import httpcore2
+
+from kennel.sdk.failures import BROKEN, hang_up, lost
+
+
+class AsyncReply:
+    """The body of one good answer, piece by piece."""
+
+    def __init__(
+        self, exchange: AbstractAsyncContextManager[httpcore2.Response], response: httpcore2.Response, url: str
+    ) -> None:
+        self._exchange, self._response, self._url = exchange, response, url
+        self._pieces = response.aiter_stream()
+        self._open = True
+
+    async def read(self) -> bytes | None:
+        """The next piece; None at the proper end, CONNECTION_LOST at any other."""
+        try:
+            return await anext(self._pieces, None)
+        except BROKEN as failure:
+            raise lost(failure, self._url) from failure
+
+    def hang_up(self) -> None:
+        """Ends the connection under the reader, from any thread or task."""
+        hang_up(self._response)
+
+    async def close(self) -> None:
+        """Gives the connection back."""
+        if self._open:
+            self._open = False
+            await self._exchange.__aexit__(None, None, None)
