@@ -222,7 +222,9 @@ class Sandboxes:
             await self._recorder.note(project, path, fact(who, "sandbox/exec-started", started))
             finished: dict[str, Any] = {"execId": note["execId"], "error": "INTERRUPTED", "timedOut": False}
             try:
-                outcome = await live.guest.exec(replace(command, env={**state.env, **command.env}))
+                # A session was opened with the durable map; given again it would hide what the shell exported since.
+                env = command.env if command.session_id else {**state.env, **command.env}
+                outcome = await live.guest.exec(replace(command, env=env))
                 finished = creation.finished(note["execId"], outcome)
             except KennelError as failure:
                 finished["error"] = failure.code

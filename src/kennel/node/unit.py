@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from kennel.domain.capacity import Limits, Machine, Promised, refusal
 from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
 from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
-from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, linux, loop, netns, rootfs
+from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, linux, loop, netns, priority, rootfs
 from kennel.node.record import Record, Records
 from kennel.ports.runtime import Images, Runtime
 from kennel.steps import step
@@ -133,7 +133,9 @@ class Units:
         if lower.usr is not None:
             binds.insert(0, Bind(str(places.usr), "/usr"))
         with self._listener(places) as listener:
-            return self.runtime.run(self._spec(record, hostname, tuple(binds)), listener.fileno())
+            pid = self.runtime.run(self._spec(record, hostname, tuple(binds)), listener.fileno())
+        priority.favour(pid)
+        return pid
 
     def _spec(self, record: Record, hostname: str, binds: tuple[Bind, ...]) -> ContainerSpec:
         size, places = INSTANCE_TYPES[record.instance_type], self.places(record.sandbox)
