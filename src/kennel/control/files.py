@@ -14,7 +14,7 @@ from kennel.control.live import Live
 from kennel.domain.file import FileFacts, WriteOptions
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection
-from kennel.ports.files import Download, Listing, Upload
+from kennel.ports.files import Download, Listing, Pack, Unpack, Upload
 
 
 class Admission(Protocol):
@@ -71,9 +71,7 @@ class Files:
                 await upload.close()
 
     @asynccontextmanager
-    async def list(
-        self, who: Principal, project: str, box: str, path: bytes, **options: Any
-    ) -> AsyncIterator[Listing]:
+    async def list(self, who: Principal, project: str, box: str, path: bytes, **options: Any) -> AsyncIterator[Listing]:
         """A directory's entries; options as in ports.files."""
         async with self._sandboxes.guest(who, project, box) as (live, _):
             listing = await live.guest.files.list(path, **options)
@@ -95,3 +93,27 @@ class Files:
         """`mkdir`, `chmod`, `delete`, `move`, `copy` or `link`: where the outcome lies and what it is."""
         async with self._sandboxes.guest(who, project, box) as (live, _):
             return await live.guest.files.change(verb, path, options, user)
+
+    @asynccontextmanager
+    async def pack(
+        self, who: Principal, project: str, box: str, path: bytes, *, gzip: bool = False, user: str | None = None
+    ) -> AsyncIterator[Pack]:
+        """A tree as tar, for the length of the block."""
+        async with self._sandboxes.guest(who, project, box) as (live, _):
+            pack = await live.guest.files.pack(path, gzip=gzip, user=user)
+            try:
+                yield pack
+            finally:
+                await pack.close()
+
+    @asynccontextmanager
+    async def unpack(
+        self, who: Principal, project: str, box: str, path: bytes, *, user: str | None = None
+    ) -> AsyncIterator[Unpack]:
+        """A tar on its way into a directory; leaving the block without `finish` gives it up."""
+        async with self._sandboxes.guest(who, project, box) as (live, _):
+            unpack = await live.guest.files.unpack(path, user=user)
+            try:
+                yield unpack
+            finally:
+                await unpack.close()

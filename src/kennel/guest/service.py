@@ -58,7 +58,19 @@ class Service:
             operations[f"session.{verb}"] = self._session(verb, accounts)
         for verb in FILE_VERBS:
             operations[f"file.{verb}"] = self._file(verb, accounts)
+        for verb in ("pack", "unpack"):
+            operations[f"archive.{verb}"] = self._archive(verb, accounts)
         return operations
+
+    def _archive(self, verb: str, accounts: Accounts) -> Begin:
+        """A verb of archives; imported by each call, which starts an interpreter anyway."""
+
+        def begin(channel: Channel, args: dict[str, Any]) -> Operation | None:
+            from .archiving import ArchiveOperations
+
+            return ArchiveOperations(self.loop, self.pool, accounts).begin(verb, channel, args)
+
+        return begin
 
     def _file(self, verb: str, accounts: Accounts) -> Begin:
         """A verb of files; imported by the first call as well."""

@@ -47,6 +47,21 @@ class Listing(Protocol):
     async def close(self) -> None: ...
 
 
+class Pack(Protocol):
+    """A tree on its way out as tar; iterate it to its end, or `close` it. Failing raises from the iteration."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def close(self) -> None: ...
+
+
+class Unpack(Protocol):
+    """A tar on its way in; `finish` returns when all of it is unpacked, `close` gives it up."""
+
+    async def write(self, data: bytes) -> None: ...
+    async def finish(self) -> None: ...
+    async def close(self) -> None: ...
+
+
 class GuestFiles(Protocol):
     """The files of one running sandbox."""
 
@@ -69,3 +84,6 @@ class GuestFiles(Protocol):
         self, verb: str, path: bytes, options: dict[str, Any], user: str | None = None
     ) -> tuple[bytes, FileFacts | None]:
         """`mkdir`, `chmod`, `delete`, `move`, `copy`, `link`: where the outcome lies and what it is."""
+
+    async def pack(self, path: bytes, *, gzip: bool = False, user: str | None = None) -> Pack: ...
+    async def unpack(self, path: bytes, *, user: str | None = None) -> Unpack: ...

@@ -13,12 +13,16 @@ from typing import Any, Protocol, TypeVar, cast
 from kennel.domain.file import MAX_PATH, Entry, FileFacts, FileType, WriteOptions
 from kennel.guest import framing
 from kennel.guest.framing import FrameError
+from kennel.relay.archives import RemotePack, RemoteUnpack
+from kennel.relay.run import RunCall
 from kennel.relay.transfer import Transfer
 
 T = TypeVar("T")
 _TYPES = ("file", "directory", "symlink", "other")
 _MOST = 1 << 63
 _MOST_LINE = 64 * 1024
+_KEPT = 64 * 1024
+"""Bytes kept of what the archive program complains about."""
 
 
 class Caller(Protocol):
@@ -26,6 +30,7 @@ class Caller(Protocol):
 
     async def ask(self, op: str, args: dict[str, Any]) -> dict[str, Any]: ...
     def transfer(self, op: str, args: dict[str, Any]) -> Transfer: ...
+    def program(self, op: str, args: dict[str, Any], kept: int | None) -> RunCall: ...
     def checked(self, read: Callable[[], T]) -> T: ...
 
 
@@ -207,3 +212,11 @@ class RemoteFiles:
         return self._link.checked(
             lambda: (path if place is None else _path(place), facts(body) if "type" in body else None)
         )
+
+    async def pack(self, path: bytes, *, gzip: bool = False, user: str | None = None) -> RemotePack:
+        """A tree as tar."""
+        return RemotePack(self._link.program("archive.pack", told(path, {"gzip": gzip, "user": user}), None))
+
+    async def unpack(self, path: bytes, *, user: str | None = None) -> RemoteUnpack:
+        """A tar's content below a directory."""
+        return RemoteUnpack(self._link.program("archive.unpack", told(path, {"user": user}), _KEPT))

@@ -175,6 +175,12 @@ class GuestLink(asyncio.BufferedProtocol):
         transfer.begun()
         return transfer
 
+    def program(self, op: str, args: dict[str, Any], kept: int | None) -> RunCall:
+        """An operation that is a program of the guest's own: output, input and an EXIT, as a command's."""
+        call = RunCall(self, self._number(), kept)
+        self._open(call, {"op": op, **args})
+        return call
+
     def checked(self, read: Callable[[], T]) -> T:
         """What `read` makes of an answer; one that it cannot be made of ends the link."""
         return self._checked(read)

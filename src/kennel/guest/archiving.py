@@ -1,0 +1,47 @@
+"""Owns the operations `archive.pack` and `archive.unpack`: the guest's own interpreter runs the archive program.
+
+Begun like a command, because it is one: its output or its input is the archive, its end an EXIT. Invariant: the image
+needs no tar; the program has the rights of the caller's user and of nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .accounts import Accounts
+from .exec import Exec, ExecOperation
+from .loop import Loop
+from .paths import flag_of, path_of, text
+from .pool import Pool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .channel import Channel
+
+_MAIN = b"/__main__.py"
+
+
+class ArchiveOperations:
+    """Both verbs."""
+
+    def __init__(self, loop: Loop, pool: Pool, accounts: Accounts) -> None:
+        self._exec = ExecOperation(loop, pool, accounts)
+
+    def begin(self, verb: str, channel: Channel, args: dict[str, Any]) -> Exec:
+        """Starts packing `path` to output, or unpacking input into it."""
+        words = [*interpreter(), os.path.join(os.path.dirname(__file__), "archive.py"), verb, text(path_of(args))]
+        if flag_of(args, "gzip"):
+            words.append("gzip")
+        return self._exec.begin(
+            channel, {"argv": words, "cwd": "/", "user": args.get("user"), "stdin": verb == "unpack"}
+        )
+
+
+def interpreter() -> list[str]:
+    """The words before the guest's own file in the command line that started it."""
+    with open("/proc/self/cmdline", "rb") as file:
+        words = file.read(64 * 1024).split(b"\0")
+    end = next(at for at, word in enumerate(words) if word.endswith(_MAIN))
+    return [os.fsdecode(word) for word in words[:end]]
