@@ -109,8 +109,9 @@ class Peer:
         allowed = wire.FROM_CONTROL if self.is_control else wire.FROM_NODE
         if not isinstance(call.request, allowed):
             raise ValueError(f"{type(call.request).__name__} is not for this peer to say")
+        listeners = self._listeners(call.request)
         try:
-            ok = self._handler(self, call.request, self._listeners(call.request))
+            ok = self._handler(self, call.request, listeners)
             reply = wire.Reply(call.id, ok=ok)
         except KennelError as refused:
             reply = wire.Reply(call.id, None, refused.code, refused.message)

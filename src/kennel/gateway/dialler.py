@@ -10,15 +10,16 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kennel.domain.denial import Refused
 from kennel.domain.destination import Openings, refusal
 from kennel.domain.egress_host import Address
 from kennel.domain.policy import SHUT_PORTS
 from kennel.gateway.resolver import Resolver
+from kennel.gateway.tls_link import TlsLink
 
-P = TypeVar("P", bound=asyncio.BaseProtocol)
+P = TypeVar("P", bound=asyncio.Protocol)
 _PATIENCE = 2.0
 """Seconds after which the next checked address is tried as well."""
 
@@ -88,11 +89,17 @@ class Dialler:
     ) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
         try:
-            if tls:
-                made = await loop.create_connection(factory, sock=link, ssl=self.context, server_hostname=host)
-            else:
-                made = await loop.create_connection(factory, sock=link)
-            return made
+            if not tls:
+                return await loop.create_connection(factory, sock=link)
+            app = factory()
+            secure = TlsLink(self.context, app, server_side=False, server_hostname=host)
+            await loop.create_connection(lambda: secure, sock=link)
+            try:
+                await secure.ready
+            except BaseException:
+                secure.abort()
+                raise
+            return cast(asyncio.Transport, secure), app
         except ssl.SSLError as failure:
             link.close()
             words = getattr(failure, "verify_message", "") or failure.reason or "handshake failed"

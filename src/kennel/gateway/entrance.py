@@ -28,6 +28,7 @@ from kennel.gateway.dns_service import DnsService, serve_stream
 from kennel.gateway.judge import Place
 from kennel.gateway.names import synthetic
 from kennel.gateway.registry import Sandbox
+from kennel.gateway.tls_link import TlsLink
 from kennel.gateway.tunnel import splice
 from kennel.wire.egress import Record
 
@@ -209,9 +210,15 @@ class Entrance:
             if tls is None:
                 await loop.connect_accepted_socket(lambda: conversation, link)
             else:
-                timeout = self._context.options.hello_timeout
-                await loop.connect_accepted_socket(lambda: conversation, link, ssl=tls, ssl_handshake_timeout=timeout)
-        except (ssl.SSLError, ConnectionError) as failure:
+                secure = TlsLink(tls, conversation, server_side=True)
+                await loop.connect_accepted_socket(lambda: secure, link)
+                try:
+                    async with asyncio.timeout(self._context.options.hello_timeout):
+                        await secure.ready
+                except BaseException:
+                    secure.abort()
+                    raise
+        except (ssl.SSLError, ConnectionError, TimeoutError) as failure:
             words = getattr(failure, "reason", None) or str(failure) or type(failure).__name__
             self._note("tls", place.host, place.port, f"the sandbox's TLS handshake failed: {words}")
             raise

@@ -121,6 +121,8 @@ class Journal:
         for future in ready:
             if not future.done():
                 future.set_result(None)
+        if self.full and self.acknowledged == self.last:
+            self._roll()
         while len(self._segments) > 1 and self._segments[1][0] <= through + 1:
             _, path = self._segments.popleft()
             self._bytes -= path.stat().st_size

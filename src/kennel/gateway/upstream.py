@@ -72,8 +72,9 @@ class Upstream(asyncio.Protocol):
             self.transport.write(data)
 
     def release(self) -> None:
-        """The exchange is done with it."""
+        """The exchange is done with it. It reads on: an idle connection has to notice its end."""
         self.reply = None
+        self.pause(False)
         self.fresh = False
 
     def abort(self) -> None:
