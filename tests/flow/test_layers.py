@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tarfile
@@ -19,8 +20,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ground import USER, Ground, make_ground, tree
-from kennel.node.pack import LeftOut
-from kennel.node.stack import mount_stack, recorded
+from kennel.node import cgroup
+from kennel.node.freezer import Freezer
+from kennel.node.pack import LeftOut, Upper
+from kennel.node.stack import Image, mount_stack, recorded
 from kennel.wire.errors import KennelError
 
 pytestmark = pytest.mark.root
@@ -383,6 +386,63 @@ def test_a_live_pack_has_the_moment_of_the_freeze(ground: Ground) -> None:
     ground.rest(name)
 
 
+_WRITER = """
+import mmap, os, sys
+os.chdir(sys.argv[1])
+with open("mapped", "w+b") as stream:
+    stream.write(bytes(1 << 20))
+    stream.flush()
+    mapped = mmap.mmap(stream.fileno(), 0)
+number = 0
+while True:
+    number += 1
+    for at in range(0, 1 << 20, 1 << 16):
+        mapped[at : at + 8] = number.to_bytes(8, "little")
+    with open("written", "wb") as stream:
+        stream.write(number.to_bytes(8, "little") * 20_000)
+    os.rename("written", "renamed")
+    os.mkdir(f"d{number}")
+    if number > 1:
+        os.rmdir(f"d{number - 1}")
+"""
+
+
+def test_a_live_pack_of_a_writing_process_is_one_moment(ground: Ground) -> None:
+    tree_of_groups = cgroup.find()
+    root = tree_of_groups.unified or tree_of_groups.v1.get("freezer")
+    if root is None:
+        pytest.skip("no freezer here")
+    group = f"kennel-live-{os.getpid()}"
+    (root / group).mkdir()
+    name, seen = ground.wake([])
+    writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(seen)])
+    try:
+        (root / group / "cgroup.procs").write_text(str(writer.pid))
+        while not (seen / "d3").exists() and not (seen / "renamed").exists():
+            time.sleep(0.01)
+        for _ in range(8):
+            freezer = Freezer(tree_of_groups, group)
+            made = ground.packing.pack(ground.upper(name), freezer=freezer)
+            assert 0 < freezer.frozen_seconds < 5
+            layer = ground.layers.mounted(made.digest)
+            mapped = (layer / "mapped").read_bytes()
+            numbers = [int.from_bytes(mapped[at : at + 8], "little") for at in range(0, 1 << 20, 1 << 16)]
+            assert numbers == sorted(numbers, reverse=True)
+            assert numbers[0] - numbers[-1] <= 1
+            data = (layer / "renamed").read_bytes()
+            whole = int.from_bytes(data[:8], "little")
+            assert data == data[:8] * 20_000
+            assert whole <= numbers[-1] <= whole + 1
+            folders = sorted(int(path.name[1:]) for path in layer.glob("d*"))
+            assert folders in ([whole], [whole - 1, whole], [whole - 1])
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.wait()
+        (root / group).rmdir()
+        ground.rest(name)
+
+
 def test_a_live_pack_that_fails_lets_the_sandbox_run(ground: Ground) -> None:
     name, seen = ground.wake([])
     _fill(seen, {"a": "1"}, ground.base(0))
@@ -395,6 +455,23 @@ def test_a_live_pack_that_fails_lets_the_sandbox_run(ground: Ground) -> None:
         ground.packing.pack(ground.upper(name), freezer=brake)  # type: ignore[arg-type]
     assert caught.value.code == "PACK_TOO_LARGE"
     assert (brake.thaws > 0, brake.frozen) == (True, False)
+    ground.rest(name)
+
+
+def test_access_lists_keep_their_ids_from_range_to_range(ground: Ground) -> None:
+    def acl(user: int) -> bytes:
+        rows = [(1, 6, -1), (2, 7, user), (4, 4, -1), (16, 7, -1), (32, 0, -1)]
+        return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *row) for row in rows)
+
+    name, seen = ground.wake([])
+    _fill(seen, {"d/f": "1"}, ground.base(0))
+    os.setxattr(seen / "d/f", "system.posix_acl_access", acl(ground.base(0) + USER))
+    os.setxattr(seen / "d", "system.posix_acl_default", acl(ground.base(0) + 7))
+    ground.rest(name)
+    stack = [ground.pack(name).digest]
+    name, seen = ground.wake(stack, 1)
+    assert os.getxattr(seen / "d/f", "system.posix_acl_access") == acl(ground.base(1) + USER)
+    assert os.getxattr(seen / "d", "system.posix_acl_default") == acl(ground.base(1) + 7)
     ground.rest(name)
 
 
@@ -424,6 +501,30 @@ def test_an_upper_stays_on_the_stack_it_was_mounted_on(ground: Ground) -> None:
     (ground.place / "disk" / name / "stack.json").write_text('{"layers": ["../../etc"]}')
     with pytest.raises(KennelError, match="FILESYSTEM_ERROR"):
         mount_stack(*words)
+
+
+def test_a_stack_can_lie_on_an_image(ground: Ground) -> None:
+    below = ground.folder / "image"
+    (below / "etc").mkdir(parents=True)
+    (below / "etc/hosts").write_text("localhost")
+    (below / "etc/motd").write_text("hello")
+    image = Image(below, "sha256:1")
+    base = ground.base(0)
+    name = ground.lay_out()
+    seen = ground.place / name
+    mount_stack(ground.layers, ground.place, name, seen, [], base, image=image)
+    (seen / "etc/motd").unlink()
+    _fill(seen, {"usr/new": "1"}, base)
+    ground.rest(name)
+    upper = Upper(ground.place / "disk" / name / "upper", base, on_image=True)
+    made = ground.packing.pack(upper)
+    with pytest.raises(KennelError, match="STACK_MISMATCH"):
+        mount_stack(ground.layers, ground.place, name, seen, [], base, image=Image(below, "sha256:2"))
+    name = ground.lay_out(1)
+    seen = ground.place / name
+    mount_stack(ground.layers, ground.place, name, seen, [made.digest], ground.base(1), image=image)
+    assert _names(seen) == {"etc/hosts", "usr/new"}
+    ground.rest(name)
 
 
 def test_a_new_upper_takes_over_how_the_root_looks(ground: Ground) -> None:

@@ -61,9 +61,9 @@ def write_if_there(path: Path, word: str) -> None:
     """Writes to a control file, unless its group is gone."""
     try:
         path.write_text(word)
-    except (FileNotFoundError, OSError) as failure:
+    except OSError:
         if path.exists():
-            raise failure
+            raise
 
 
 def thaw(tree: Tree, group: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kennel.domain.layer import LayerInfo, digest
-from kennel.node import erofs, folder, linux
+from kennel.node import erofs, linux
 from kennel.node.packer import Packer
 from kennel.wire.errors import error
 
@@ -131,7 +131,7 @@ class Layers:
         """Where the layer is mounted (ids as they are in it: 0 is a sandbox's root); LAYER_MISSING, LAYER_CORRUPT."""
         with self._lock:
             image = self.path(name)
-            if folder.held(self._mounts / name):
+            if os.path.ismount(self._mounts / name):
                 return self._mounts / name
             if not image.exists():
                 raise error("LAYER_MISSING", f"layer {name} is not on this machine")
@@ -150,7 +150,7 @@ class Layers:
 
     def _unmount(self, name: str) -> None:
         target = self._mounts / digest(name)
-        while folder.held(target):
+        while os.path.ismount(target):
             linux.umount(str(target), linux.MNT_DETACH)
         if target.is_dir():
             target.rmdir()

@@ -39,11 +39,15 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Upper:
-    """An upper to pack: its folder on the mounted disk, the sandbox's range of ids, the stack it lies on."""
+    """An upper to pack: its folder on the mounted disk, the sandbox's range of ids, the stack it lies on.
+
+    `on_image`: below that stack lies an image, so marks of deletion are kept also when the stack is empty.
+    """
 
     folder: Path
     id_base: int
     below: Sequence[str] = ()
+    on_image: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class Packing:
             roots = [held.enter_context(_upper(upper))]
             if left_out.paths or left_out.names:
                 roots += [held.enter_context(self._layer(name)) for name in upper.below]
-            return self._build(roots, 1, not upper.below, left_out, caps, freezer, progress)
+            bottom = not (upper.below or upper.on_image)
+            return self._build(roots, 1, bottom, left_out, caps, freezer, progress)
 
     def compact(
         self,

@@ -134,6 +134,7 @@ class _Job:
     def __init__(self, line: socket.socket, deadline: float, seconds: float) -> None:
         self._line, self._deadline, self._seconds = line, deadline, seconds
         self._handle: int | None = None
+        self._answered = False
 
     def follow(
         self,
@@ -143,6 +144,7 @@ class _Job:
     ) -> dict[str, Any]:
         while True:
             said = self._next()
+            self._answered = "done" in said or "failed" in said
             if "done" in said:
                 return dict(said["done"])
             if "failed" in said:
@@ -181,10 +183,9 @@ class _Job:
             return
         try:
             with suppress(ProcessLookupError):
-                if not select.select([self._handle], [], [], 0)[0]:
-                    grace = 0.5  # a job that has answered ends by itself
-                    if not select.select([self._handle], [], [], grace)[0]:
-                        signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+                # A job that has answered ends by itself; any other is killed at once: the sandbox may be frozen.
+                if not select.select([self._handle], [], [], 0.5 if self._answered else 0)[0]:
+                    signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             select.select([self._handle], [], [], 10)
         finally:
             os.close(self._handle)

@@ -13,6 +13,7 @@ _CODES = {
     errno.EFBIG: "PACK_TOO_LARGE",
     errno.ENAMETOOLONG: "PATH_TOO_LONG",
     errno.EMFILE: "PATH_TOO_LONG",
+    errno.EPIPE: "OPERATION_INTERRUPTED",
 }
 
 
