@@ -38,7 +38,7 @@ class Exactly:
 def pack(path: bytes, mode: str) -> None:
     """The tree or file at `path`, its entries named from there on."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode=mode, format=tarfile.PAX_FORMAT, bufsize=BLOCK) as tar:  # type: ignore[call-overload]
-        tar.copybufsize = BLOCK
+        tar.copybufsize = BLOCK  # type: ignore[attr-defined, unused-ignore]
         top = os.fsdecode(path)
         name = "." if os.path.isdir(top) else os.path.basename(top)
         os.lstat(top)
@@ -71,7 +71,7 @@ def add(tar: tarfile.TarFile, where: str, name: str) -> None:
             tar.addfile(entry)
             return
         with open(where, "rb") as file:
-            tar.addfile(entry, Exactly(file, entry.size))  # type: ignore[arg-type]
+            tar.addfile(entry, Exactly(file, entry.size))
     except FileNotFoundError:
         return
 
@@ -81,7 +81,7 @@ def unpack(path: bytes) -> None:
     top = os.fsdecode(path)
     os.makedirs(top, exist_ok=True)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*", bufsize=BLOCK) as tar:
-        tar.copybufsize = BLOCK
+        tar.copybufsize = BLOCK  # type: ignore[attr-defined, unused-ignore]
         for entry in tar:
             entry.uid, entry.gid = os.getuid(), os.getgid()
             entry.uname = entry.gname = ""

@@ -23,6 +23,11 @@ class AsyncReply:
         self._pieces = response.aiter_stream()
         self._open = True
 
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The answer's headers."""
+        return list(self._response.headers)
+
     async def read(self) -> bytes | None:
         """The next piece; None at the proper end, CONNECTION_LOST at any other."""
         try:

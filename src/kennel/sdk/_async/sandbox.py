@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kennel.sdk._async.files import AsyncFileMethods
 from kennel.sdk._async.following import AsyncFollowing
+from kennel.sdk._async.git import AsyncGitMethods
 from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
 from kennel.sdk._async.session import AsyncSession
 from kennel.sdk._async.streams import AsyncStream
@@ -21,7 +23,7 @@ from kennel.sdk.records import Event
 from kennel.wire.results import ExecResult, SandboxView
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncFileMethods, AsyncGitMethods):
     """One sandbox, by its path."""
 
     def __init__(self, transport: AsyncTransport, route: str, name: str) -> None:

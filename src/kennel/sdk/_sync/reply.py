@@ -24,6 +24,11 @@ class Reply:
         self._pieces = response.iter_stream()
         self._open = True
 
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The answer's headers."""
+        return list(self._response.headers)
+
     def read(self) -> bytes | None:
         """The next piece; None at the proper end, CONNECTION_LOST at any other."""
         try:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kennel.sdk._sync.files import FileMethods
 from kennel.sdk._sync.following import Following
+from kennel.sdk._sync.git import GitMethods
 from kennel.sdk._sync.observation import LiveState, Processor
 from kennel.sdk._sync.session import Session
 from kennel.sdk._sync.streams import Stream
@@ -22,7 +24,7 @@ from kennel.sdk.records import Event
 from kennel.wire.results import ExecResult, SandboxView
 
 
-class Sandbox:
+class Sandbox(FileMethods, GitMethods):
     """One sandbox, by its path."""
 
     def __init__(self, transport: Transport, route: str, name: str) -> None:
