@@ -36,7 +36,7 @@ def logs(
 
     With --json, one event a line. With --verify, the exit code is 1 when the chain does not hold.
     """
-    from kennel.cli.telling import key_names, line
+    from kennel.cli.telling import Teller, key_names
 
     if follow and verify:
         raise misuse("--follow and --verify do not go together")
@@ -45,9 +45,9 @@ def logs(
         if verify:
             return _report(stream.verify(), flags)
         found = stream.events(after=after, types=types) if follow else _all(stream, after, types)
-        names = {} if flags.json else key_names(itx)
+        teller = Teller({} if flags.json else key_names(itx))
         for event in found:
-            text = msgspec.json.encode(event).decode() if flags.json else line(event, names)
+            text = msgspec.json.encode(event).decode() if flags.json else teller.line(event)
             sys.stdout.write(text + "\n")
             if follow:
                 sys.stdout.flush()

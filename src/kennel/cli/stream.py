@@ -43,7 +43,7 @@ def append(
     key: an idempotency key: an event that the stream has under it is returned instead.
     offset: the offset at which it must land.
     """
-    from kennel.cli.telling import line
+    from kennel.cli.telling import Teller
 
     events = [_event(type, payload, metadata, key, offset)] if type is not None else _lines()
     with flags.client() as itx:
@@ -52,7 +52,7 @@ def append(
         show_json(kept)
     else:
         for event in kept:
-            print(line(event, {}))
+            print(Teller({}).line(event))
 
 
 @app.command(name="list")

@@ -16,6 +16,7 @@ from kennel.wire.errors import Forbidden
 if TYPE_CHECKING:
     from kennel import Event, Kennel
 
+KEY_WIDTH = 24
 MAX_TOLD = 300
 """Characters of an event's payload on its line; `--json` has all of it."""
 
@@ -28,12 +29,19 @@ def key_names(itx: Kennel) -> dict[str, str]:
         return {}
 
 
-def line(event: Event, names: dict[str, str]) -> str:
-    """`OFFSET  TIME  WHO  TYPE  WHAT`; WHO is the key's id and name, `system` when Kennel acted by itself."""
-    key = event.source.key_id or "-"
-    who = f"{key} ({names[key]})" if key in names else key
-    parts = (f"{event.offset:>5}", event.created_at, f"{who:<24}", f"{event.type:<24}", told(event))
-    return printable("  ".join(parts).rstrip())
+class Teller:
+    """Makes lines of events, given the names of keys by id."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._who = {key: f"{key} ({name})" for key, name in names.items()}
+        self._width = max((len(who) for who in self._who.values()), default=KEY_WIDTH)
+
+    def line(self, event: Event) -> str:
+        """`OFFSET  TIME  WHO  TYPE  WHAT`; WHO is the key's id and name, `system` when Kennel acted by itself."""
+        key = event.source.key_id or "-"
+        who = f"{self._who.get(key, key):<{self._width}}"
+        parts = (f"{event.offset:>5}", event.created_at, who, f"{event.type:<24}", told(event))
+        return printable("  ".join(parts).rstrip())
 
 
 def told(event: Event) -> str:

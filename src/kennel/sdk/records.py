@@ -91,6 +91,7 @@ class Projection(Shape):
     sandbox_id: str | None = None
     created_at: str | None = None
     stop_reason: str | None = None
+    requested: str | None = None
 
 
 class ProjectionSnapshot(Shape):
