@@ -12,7 +12,7 @@ from typing import Any
 
 from kennel.domain import idle, names
 from kennel.domain.claim import Claim
-from kennel.domain.command import Outcome
+from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import NewEvent, fact
 from kennel.domain.instance_type import INSTANCE_TYPES
@@ -128,6 +128,23 @@ def view(claim: Claim, state: Projection) -> SandboxView:
         persist=options.persist,
         last_backup_id=state.last_backup_id,
     )
+
+
+COMMAND_LOGGED = 500
+"""Characters of a command that are kept in the log."""
+
+
+def started(exec_id: str, command: Command) -> dict[str, Any]:
+    """The payload of `exec-started`: what was asked for, cut to what a log can keep."""
+    text = command.command if command.command is not None else " ".join(command.argv or ())
+    # A lone surrogate is legal JSON but no text that a log can keep.
+    logged = text[:COMMAND_LOGGED].encode(errors="backslashreplace").decode()
+    return {
+        "execId": exec_id,
+        "command": logged[:COMMAND_LOGGED],
+        "cwd": command.cwd,
+        **({"timeoutMs": command.timeout_ms} if command.timeout_ms else {}),
+    }
 
 
 def finished(exec_id: str, outcome: Outcome) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class RunCall(Call):
         self._written: asyncio.Future[None] | None = None
         self._limit: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._opened: asyncio.Future[None] | None = None
 
     # --- frames of the guest
 
@@ -127,9 +128,35 @@ class RunCall(Call):
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
         if self._future.done():
+            self._tell_begun()
             self._stdin_ended()
             if self._timer is not None:
                 self._timer.cancel()
+
+    def waiting(self) -> Chunk | None:
+        """The next piece of output if it is here already; as iterating, without waiting."""
+        if not self._chunks:
+            return None
+        chunk = self._chunks.popleft()
+        self._consumed(len(chunk.data))
+        return chunk
+
+    async def begun(self) -> None:
+        """Comes back when the guest has started it or refused it, or the link ended."""
+        if not self._acknowledged and not self.ended:
+            if self._opened is None:
+                self._opened = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._opened)
+
+    async def check(self) -> None:
+        """Raises what the guest refused it with, if it did."""
+        if self.ended and self._future.exception() is not None:
+            self._future.result()
+
+    async def finished(self) -> Outcome:
+        """How it ended, once its output was iterated; unlike `outcome` it gives up none of it."""
+        result: Outcome = await asyncio.shield(self._future)
+        return result
 
     async def outcome(self) -> Outcome:
         """How it ended; its output is empty unless it was collected."""
@@ -157,7 +184,12 @@ class RunCall(Call):
         if started_by is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds + started_by, self._unstarted)
 
+    def _tell_begun(self) -> None:
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(None)
+
     def _started(self) -> None:
+        self._tell_begun()
         if self._limit is not None and not self.ended:
             if self._timer is not None:
                 self._timer.cancel()
