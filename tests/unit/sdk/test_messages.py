@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,3 +102,11 @@ def test_events_are_checked_before_they_are_sent() -> None:
 
 def test_the_whole_state_can_be_replaced() -> None:
     assert patched({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}]) == {"b": 2}
+
+
+def test_a_projection_has_the_servers_fields() -> None:
+    from kennel.domain.sandbox import Projection as Served
+    from kennel.sdk.records import Projection
+
+    served = {field.encode_name for field in msgspec.structs.fields(Served)}
+    assert {field.encode_name for field in msgspec.structs.fields(Projection)} == served - {"birthCertificate"}
