@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
 
+from kennel.adapters.model.absent import AbsentModel
 from kennel.adapters.node_client.link import NodeClient
 from kennel.adapters.sql.event_log import SqlEventLog, open_log
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.catalogue import Catalogue
+from kennel.control.files import Files
 from kennel.control.fleet import Fleet
 from kennel.control.keys import Keys
 from kennel.control.observation import Observation
@@ -24,11 +28,20 @@ from kennel.control.projects import Projects
 from kennel.control.reconciler import Reconciler
 from kennel.control.recorder import Recorder
 from kennel.control.rooms import Rooms
+from kennel.control.running import Running
 from kennel.control.sandboxes import Sandboxes
 from kennel.control.streams import Streams
+from kennel.control.turns import TurnOptions
 from kennel.domain.principal import SYSTEM
 from kennel.relay.link import open_guest
 from kennel.settings import Settings
+
+if TYPE_CHECKING:
+    from kennel.adapters.model.chat import ChatModel
+
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of one WebSocket message from a client; one of each connection may wait in memory."""
 
 
 @dataclass(slots=True)
@@ -41,15 +54,23 @@ class Loops:
     pool: Pool
     recorder: Recorder
     reconciler: Reconciler
+    rooms: Rooms
+    model: ChatModel | AbsentModel
+    projects: Callable[[], Awaitable[Sequence[str]]]
+    running: Running
 
     def start(self, settings: Settings) -> None:
         self.recorder.start()
         if settings.node:
             self.reconciler.start()
             self.pool.start()
+        self.rooms.start(self.projects)
 
     async def close(self) -> None:
         """In this order: nothing new starts, the pets fall asleep, what is queued is written."""
+        await self.running.close()
+        await self.rooms.close()
+        await self.model.close()
         await self.reconciler.close()
         await self.pool.close()
         await self.reconciler.put_all_to_sleep()
@@ -92,17 +113,53 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         return [view.name for view in await projects.list(SYSTEM)]
 
     reconciler = Reconciler(known, catalogue, fleet, pool, sandboxes)
+    model = await asyncio.to_thread(_model, settings)
+    rooms = Rooms(log, sandboxes, model, _turns(settings), timeout_ms=round(settings.room_command_timeout * 1000))
+    node.on_loss = reconciler.hurry
+    running = Running(sandboxes, recorder)
     services = Services(
         sandboxes=sandboxes,
         keys=keys,
         projects=projects,
-        rooms=Rooms(log, sandboxes),
+        rooms=rooms,
         streams=Streams(log),
         observation=Observation(catalogue, projections),
         images=node.list_images,
         healthy=lambda: reconciler.settled or not settings.node,
+        files=Files(sandboxes),
+        running=running,
     )
-    return services, Loops(log, projections, fleet, pool, recorder, reconciler)
+    return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running)
+
+
+def _model(settings: Settings) -> ChatModel | AbsentModel:
+    """The rooms' model; its client takes a second to import, so only when there is one."""
+    if not settings.ai_base_url or not settings.ai_model:
+        return AbsentModel()
+    from kennel.adapters.model.chat import ChatModel, ChatOptions
+
+    return ChatModel(
+        ChatOptions(
+            base_url=settings.ai_base_url,
+            model=settings.ai_model,
+            key=settings.ai_key,
+            idle_seconds=settings.ai_idle,
+            seconds=settings.ai_timeout,
+            tokens=settings.ai_tokens,
+            characters=settings.ai_characters,
+        )
+    )
+
+
+def _turns(settings: Settings) -> TurnOptions:
+    return TurnOptions(
+        history=settings.room_history,
+        context=settings.room_context,
+        max_rounds=settings.room_rounds,
+        turns_per_minute=settings.room_turns,
+        commands_per_minute=settings.room_commands,
+        seconds=settings.room_turn_timeout,
+    )
 
 
 async def _serve(settings: Settings, services: Services) -> None:
@@ -116,6 +173,9 @@ async def _serve(settings: Settings, services: Services) -> None:
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=5,
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE,
+        ws_per_message_deflate=False,
         backlog=1024,
     )
     server = uvicorn.Server(config)

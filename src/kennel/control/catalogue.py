@@ -131,6 +131,15 @@ class Catalogue:
                 return
             await catalogue.fold.wait_until(landed.offset, WAIT)
 
+    async def in_force(self, claim: Claim) -> bool:
+        """Whether this very claim still holds its name."""
+        held = (await self._project(claim.project)).fold.state.taken.get(claim.path)
+        return held is not None and held.offset == claim.offset
+
+    async def refresh(self, project: str) -> None:
+        """Reads what other processes claimed a moment ago."""
+        await (await self._project(project)).fold.refresh()
+
     async def claims(self, project: str) -> list[Claim]:
         """Every claim in force, by path; no I/O after the first call."""
         catalogue = await self._project(project)

@@ -1,7 +1,8 @@
 """Owns the sandboxes that run: one door and at most one live connection each; waking them, and letting them go.
 
 Called by sandboxes, pool and reconciler. Invariant: whoever holds a ticket has a running sandbox whose `started` is on
-the log; whoever closed the door is alone with the sandbox; a container that ends by itself is recorded as lost.
+the log; whoever closed the door is alone with the sandbox; a container that ends by itself is recorded as lost; nothing
+is kept of a sandbox that nobody works with and that has no container here.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from weakref import WeakValueDictionary
 
 from kennel.control.door import Door
 from kennel.control.live import Live, dispose
@@ -30,43 +31,94 @@ READY_SECONDS = 20.0
 """How long a guest may take to greet; 0.02 s of CPU on a quiet machine."""
 
 
-@dataclass(slots=True)
-class Pet:
-    """One sandbox in this process. `parked` is a container that runs though nobody woke the pet yet (warm pool)."""
+_ENDED = {"sleep": "requested", "kill": "killed"}
+"""Why a container that is gone was stopped, by what was asked for before it went; otherwise it is lost."""
 
-    project: str
-    path: str
-    sandbox: str
-    door: Door = field(default_factory=Door)
-    live: Live | None = None
-    parked: Live | None = None
+
+class Pet:
+    """One sandbox in this process. `parked` is a container that runs though nobody woke the pet yet (warm pool).
+
+    It joins `awake` while it has a container, so that it is not forgotten then.
+    """
+
+    def __init__(self, project: str, path: str, sandbox: str, awake: set[Pet]) -> None:
+        self.project, self.path, self.sandbox = project, path, sandbox
+        self.door = Door()
+        self._awake = awake
+        self._live: Live | None = None
+        self._parked: Live | None = None
+
+    @property
+    def live(self) -> Live | None:
+        """The connection in use."""
+        return self._live
+
+    @live.setter
+    def live(self, live: Live | None) -> None:
+        self._live = live
+        self._settle()
+
+    @property
+    def parked(self) -> Live | None:
+        """The connection to a container from the warm pool, until the pet is woken."""
+        return self._parked
+
+    @parked.setter
+    def parked(self, parked: Live | None) -> None:
+        self._parked = parked
+        self._settle()
+
+    @property
+    def awake(self) -> bool:
+        """Whether a guest can be asked for something now."""
+        return self._live is not None and self._live.usable
+
+    def _settle(self) -> None:
+        if self._live is None and self._parked is None:
+            self._awake.discard(self)
+        else:
+            self._awake.add(self)
 
 
 class Fleet:
-    """Every sandbox this process has touched, by id."""
+    """The sandboxes this process works with, by id."""
 
     def __init__(self, node: NodeLink, open_guest: OpenGuest, projections: Projections) -> None:
         self.node = node
         self._open_guest = open_guest
         self._projections = projections
-        self._pets: dict[str, Pet] = {}
+        # Weak: a pet lives as long as somebody works with it, so there is never a second door to one sandbox.
+        self._pets: WeakValueDictionary[str, Pet] = WeakValueDictionary()
+        self._awake: set[Pet] = set()
+        self._making: set[str] = set()
         self._losses: set[asyncio.Task[None]] = set()
 
     def pet(self, project: str, path: str, sandbox: str) -> Pet:
         found = self._pets.get(sandbox)
         if found is None:
-            found = self._pets[sandbox] = Pet(project, path, sandbox)
+            found = self._pets[sandbox] = Pet(project, path, sandbox, self._awake)
         return found
 
-    def known(self, sandbox: str) -> Pet | None:
+    def find(self, sandbox: str) -> Pet | None:
+        """The pet, if somebody works with it now or it has a container here."""
         return self._pets.get(sandbox)
 
-    def all(self) -> list[Pet]:
-        return list(self._pets.values())
+    @contextmanager
+    def making(self, sandbox: str) -> Iterator[None]:
+        """Marks a sandbox whose claim is not on the log yet, or whose maker is at work."""
+        self._making.add(sandbox)
+        try:
+            yield
+        finally:
+            self._making.discard(sandbox)
 
-    def forget(self, pet: Pet) -> None:
-        """Drops a destroyed sandbox from memory."""
-        self._pets.pop(pet.sandbox, None)
+    def being_made(self, sandbox: str) -> bool:
+        """Whether somebody in this process is making it."""
+        return sandbox in self._making
+
+    def awake(self) -> list[Pet]:
+        """Every pet that has a container here."""
+        return list(self._awake)
 
     @asynccontextmanager
     async def admitted(self, pet: Pet, who: Principal) -> AsyncIterator[Live]:
@@ -75,42 +127,90 @@ class Fleet:
             live = pet.live
             if live is not None and live.usable and not pet.door.closed:
                 break
-            async with pet.door.shut():
-                if pet.live is None or not pet.live.usable:
-                    await self._wake(pet, who)
+            await self.start(pet, who)
         with pet.door.ticket():
             yield live
 
     async def start(self, pet: Pet, who: Principal) -> None:
         """Wakes the pet; nothing happens if it is awake."""
         async with pet.door.shut():
-            if pet.live is None or not pet.live.usable:
+            if not pet.awake:
                 await self._wake(pet, who)
+
+    async def adopt(self, pet: Pet) -> None:
+        """Takes over a container that runs and should; one that cannot be reached is stopped and recorded."""
+        async with pet.door.shut():
+            if pet.awake or not (await self._alive(pet)).running:
+                return
+            try:
+                live = await self._reach(pet.sandbox)
+            except KennelError as failure:
+                if failure.code == "NODE_UNAVAILABLE":
+                    raise
+                log.warning("%s%s runs and cannot be reached: %s", pet.project, pet.path, failure)
+                await self._end(pet)
+            else:
+                await self._take(pet, live)
+
+    async def found_ended(self, pet: Pet) -> None:
+        """Records the end of a container that is gone, and clears what it left; nothing if it runs after all."""
+        async with pet.door.shut():
+            if not pet.awake and (await self._alive(pet)).running:
+                await self._end(pet)
+
+    async def found_asleep(self, pet: Pet) -> None:
+        """Takes down what is there of a sandbox that should not run."""
+        async with pet.door.shut():
+            if not pet.awake and pet.parked is None and not (await self._alive(pet)).running:
+                await self.node.stop(pet.sandbox)
+
+    async def _end(self, pet: Pet, *, oom_killed: bool = False) -> None:
+        """Takes down what is left and says why it ended, as far as the log knows; the door is closed by the caller."""
+        stale, pet.live = pet.live, None
+        if stale is not None:
+            await stale.release(error("SANDBOX_LOST", "the sandbox ended"))
+        await self.node.stop(pet.sandbox)
+        requested = (await self._alive(pet)).requested
+        payload: dict[str, object] = {"reason": _ENDED.get(requested or "", "lost")}
+        if oom_killed:
+            payload["oomKilled"] = True
+        log.info("%s%s ended: %s", pet.project, pet.path, payload["reason"])
+        await self.record(pet, fact(SYSTEM, "sandbox/stopped", payload))
 
     async def _wake(self, pet: Pet, who: Principal) -> None:
         """Boots and connects; the door is closed by the caller."""
         state = await self._alive(pet)
-        stale, pet.live = pet.live, None
-        if stale is not None:
-            await stale.release(error("SANDBOX_LOST", "the connection to the guest was lost"))
+        await self.let_go(pet, error("SANDBOX_LOST", "the connection to the guest was lost"), parked=False)
         hostname = names.name_of(pet.path).replace(".", "-")
-        events = []
         parked, pet.parked = pet.parked, None
         if parked is not None and parked.usable:
-            live = parked
-            await self.node.limit(pet.sandbox, hostname)
-        else:
-            fresh = await self.node.start(pet.sandbox, hostname)
-            live = await self.connect(pet.sandbox)
-            await self.node.limit(pet.sandbox)
-            if fresh and state.running:
-                # It ended while nobody was watching: the log must not show one long run.
-                events.append(fact(SYSTEM, "sandbox/stopped", {"reason": "lost"}))
+            await self._take(pet, parked, hostname, fact(who, "sandbox/started"))
+            return
+        events = [] if state.running else [fact(who, "sandbox/started")]
+        if await self._boot(pet.sandbox, hostname) and state.running:
+            # It ended while nobody was watching: the log must not show one long run.
+            reason = _ENDED.get(state.requested or "", "lost")
+            events = [fact(SYSTEM, "sandbox/stopped", {"reason": reason}), fact(who, "sandbox/started")]
+        await self._take(pet, await self.connect(pet.sandbox), None, *events)
+
+    async def _boot(self, sandbox: str, hostname: str) -> bool:
         try:
-            if events or not state.running:
-                events.append(fact(who, "sandbox/started"))
-                await self._projections.append_and_fold(pet.project, pet.path, events)
+            return await self.node.start(sandbox, hostname)
+        except KennelError as failure:
+            if failure.code != "SANDBOX_NOT_FOUND":
+                raise
+            # The name is taken and stays so: to callers this sandbox exists, and only its disk does not.
+            why = "the sandbox's disk is not on this machine any more"
+            raise error("SANDBOX_START_FAILED", why, admitted="no") from failure
+
+    async def _take(self, pet: Pet, live: Live, hostname: str | None = None, *events: NewEvent) -> None:
+        """Makes a connection the pet's own once its limits are on and its start is recorded."""
+        try:
+            await self.node.limit(pet.sandbox, hostname)
+            if events:
+                await self.record(pet, *events)
         except BaseException:
+            # The container stays: the next wake, or the reconciler, finds it and asks the log what to do with it.
             await live.release(error("SANDBOX_START_FAILED", "the start was not recorded"))
             raise
         pet.live = live
@@ -126,14 +226,17 @@ class Fleet:
     async def connect(self, sandbox: str) -> Live:
         """A connection to the guest of a container that runs; what fails stops the container again."""
         try:
-            connection, pidfd = await self.node.connect(sandbox)
-            try:
-                guest = await self._open_guest(connection, READY_SECONDS)
-            except BaseException:
-                dispose(connection, pidfd)
-                raise
+            return await self._reach(sandbox)
         except KennelError:
             await self.node.stop(sandbox)
+            raise
+
+    async def _reach(self, sandbox: str) -> Live:
+        connection, pidfd = await self.node.connect(sandbox)
+        try:
+            guest = await self._open_guest(connection, READY_SECONDS)
+        except BaseException:
+            dispose(connection, pidfd)
             raise
         return Live(sandbox, guest, pidfd, self._lost)
 
@@ -154,12 +257,7 @@ class Fleet:
                 if pet.live is not live:
                     return
                 counters = await self.node.usage(pet.sandbox)
-                pet.live = None
-                await self.node.stop(pet.sandbox)
-                payload: dict[str, object] = {"reason": "lost"}
-                if counters.oom_kills > live.oom_kills:
-                    payload["oomKilled"] = True
-                await self.record(pet, fact(SYSTEM, "sandbox/stopped", payload))
+                await self._end(pet, oom_killed=counters.oom_kills > live.oom_kills)
         except KennelError as failure:
             # The reconciler finds what could not be recorded now.
             log.warning("the loss of %s%s was not recorded: %s", pet.project, pet.path, failure)
@@ -185,12 +283,14 @@ class Fleet:
                 await self.record(pet, fact(who, "sandbox/stopped", {"reason": reason}))
             return was_running
 
-    async def let_go(self, pet: Pet, reason: KennelError) -> None:
-        """Releases whatever connection the pet has; the caller closed the door and ends the container next."""
-        for live in (pet.live, pet.parked):
-            if live is not None:
-                await live.release(reason)
-        pet.live = pet.parked = None
+    async def let_go(self, pet: Pet, reason: KennelError, *, parked: bool = True) -> None:
+        """Releases whatever connection the pet has; the caller closed the door."""
+        live, pet.live = pet.live, None
+        if live is not None:
+            await live.release(reason)
+        if parked and pet.parked is not None:
+            waiting, pet.parked = pet.parked, None
+            await waiting.release(reason)
 
     async def state(self, pet: Pet) -> Projection:
         """The pet's projection."""

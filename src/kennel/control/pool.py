@@ -40,7 +40,10 @@ class Pool:
 
     @property
     def sandboxes(self) -> set[str]:
-        """Ids that belong to the pool now; the reconciler leaves them alone."""
+        """Ids that belong to the pool now; the reconciler leaves them alone, and removes those that died waiting."""
+        if not all(live.usable for live in self._waiting):
+            self._waiting = [live for live in self._waiting if live.usable]
+            self._wanted.set()
         return {live.sandbox for live in self._waiting} | self._making
 
     def take(self, options: CreateOptions, digest: str) -> Live | None:
@@ -67,7 +70,7 @@ class Pool:
             await asyncio.gather(self._task, return_exceptions=True)
         for live in self._waiting:
             await live.release(error("OPERATION_INTERRUPTED", "Kennel is stopping"))
-            await self._fleet.node.remove(live.sandbox)
+            await self._remove(live.sandbox)
         self._waiting.clear()
 
     async def _refill(self) -> None:
@@ -76,8 +79,9 @@ class Pool:
             try:
                 while len(self._waiting) < self._size:
                     await self._make()
-            except KennelError as refused:
-                log.info("no pet-in-waiting for now: %s", refused)
+            except Exception as refused:  # whatever it is, the pool must not stay empty for it
+                unforeseen = None if isinstance(refused, KennelError) else refused
+                log.info("no pet-in-waiting for now: %s", refused, exc_info=unforeseen)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             await self._wanted.wait()
@@ -93,7 +97,14 @@ class Pool:
             live = await self._fleet.connect(sandbox)
             self._waiting.append(live)
         except BaseException:
-            await node.remove(sandbox)
+            await self._remove(sandbox)
             raise
         finally:
             self._making.discard(sandbox)
+
+    async def _remove(self, sandbox: str) -> None:
+        try:
+            await self._fleet.node.remove(sandbox)
+        except KennelError as failure:
+            # No claim names it, so the reconciler removes what is left.
+            log.info("%s, which waited for a pet, is not removed yet: %s", sandbox, failure)

@@ -33,9 +33,10 @@ from kennel.wire.results import SandboxView
 DRAIN_SECONDS = 10.0
 """What work in progress gets when somebody asks for sleep; idle expiry has nothing in progress."""
 
-COMMAND_LOGGED = 500
 _FINAL = frozenset({"NO_CAPACITY", "IMAGE_NOT_FOUND", "ISOLATION_UNAVAILABLE", "VALIDATION_FAILED"})
 """Refusals after which a creation can never finish: its name is free again."""
+_NO_CLAIM = frozenset({"SANDBOX_EXISTS", "SANDBOX_DESTROYED"})
+"""Refusals of a claim that say for sure that nothing was written."""
 
 
 class Sandboxes:
@@ -63,37 +64,54 @@ class Sandboxes:
         digest = await self._fleet.node.resolve_image(options.image)
         waiting = self._pool.take(options, digest)
         sandbox = waiting.sandbox if waiting is not None else f"sb{secrets.token_hex(10)}"
-        try:
-            claim = await self._catalogue.claim(who, project, path, options, request_id, sandbox, image_digest=digest)
-        except BaseException:
+        with self._fleet.making(sandbox):
+            try:
+                claim = await self._catalogue.claim(
+                    who, project, path, options, request_id, sandbox, image_digest=digest
+                )
+            except BaseException as failure:
+                await self._return(waiting, clean=isinstance(failure, KennelError) and failure.code in _NO_CLAIM)
+                raise
+            if claim.sandbox_id != sandbox:
+                await self._return(waiting, clean=True)
+                waiting = None
+            return await self.finish(who, claim, waiting)
+
+    async def _return(self, waiting: Live | None, *, clean: bool) -> None:
+        """Back to the pool, unless a claim may have landed that names this container: then the reconciler decides."""
+        if waiting is not None and clean:
             self._pool.give_back(waiting)
-            raise
-        if claim.sandbox_id != sandbox:
-            self._pool.give_back(waiting)
-            waiting = None
-        return await self.finish(who, claim, waiting)
+        elif waiting is not None:
+            await waiting.release(error("OPERATION_INTERRUPTED", "the creation was cut off"))
 
     async def finish(self, who: Principal, claim: Claim, waiting: Live | None = None) -> SandboxView:
         """Makes the sandbox of a claim, wherever an earlier try was cut off; options are those of the claim."""
         pet = self._fleet.pet(claim.project, claim.path, claim.sandbox_id)
         async with pet.door.shut():
+            if waiting is not None and pet.live is None:
+                pet.parked = waiting
+            elif waiting is not None:
+                await waiting.release(error("OPERATION_INTERRUPTED", "the sandbox was woken before its creation ended"))
             state = await self._projections.get(claim.project, claim.path)
             if state.birth_certificate is None:
-                try:
-                    await self._build(claim, waiting)
-                except KennelError as failure:
-                    if failure.code in _FINAL:
-                        await self._give_up(who, claim, failure)
-                    raise
-                pet.parked = waiting
+                await self._build(who, claim, pet)
                 state = await self._fleet.record(pet, *creation.birth(who, claim))
             require_alive(state)
             return creation.view(claim, state)
 
-    async def _build(self, claim: Claim, waiting: Live | None) -> None:
-        if waiting is None:
-            options = claim.options
+    async def _build(self, who: Principal, claim: Claim, pet: Pet) -> None:
+        """Makes the disk; when that can never be done the name is given up. Behind the closed door."""
+        if not await self._catalogue.in_force(claim):
+            raise error("RESOURCE_BUSY", "this creation was given up; ask again", admitted="no", retry_after_ms=100)
+        if pet.parked is not None:
+            return
+        options = claim.options
+        try:
             await self._fleet.node.build(claim.sandbox_id, options.instance_type, claim.image_digest, options.isolation)
+        except KennelError as failure:
+            if failure.code in _FINAL:
+                await self._give_up(who, claim, failure)
+            raise
 
     async def _give_up(self, who: Principal, claim: Claim, failure: KennelError) -> None:
         await self._fleet.node.remove(claim.sandbox_id)
@@ -197,7 +215,8 @@ class Sandboxes:
         if state.status == "destroyed":
             return
         require_alive(state)
-        await self._fleet.record(pet, fact(who, "sandbox/destroy-requested"))
+        if state.requested != "destroy":
+            await self._fleet.record(pet, fact(who, "sandbox/destroy-requested"))
         async with pet.door.shut():
             state = await self._projections.get(project, path)
             if state.status == "destroyed":
@@ -207,19 +226,14 @@ class Sandboxes:
             await self._fleet.node.remove(pet.sandbox)
             events = [fact(who, "sandbox/stopped", {"reason": "destroyed"})] if was_running else []
             await self._fleet.record(pet, *events, fact(who, "sandbox/destroyed"))
-        self._fleet.forget(pet)
 
     async def exec(self, who: Principal, project: str, path: str, command: Command) -> tuple[Outcome, bool]:
         """Runs one command, waking the pet if it sleeps; the outcome, and whether memory ran out and killed in it."""
         _, pet, _ = await self._alive(project, path)
-        text = command.command if command.command is not None else " ".join(command.argv or ())
-        # A lone surrogate is legal JSON but no text that a log can keep.
-        logged = text[:COMMAND_LOGGED].encode(errors="backslashreplace").decode()
-        note: dict[str, Any] = {"execId": secrets.token_hex(8), "command": logged[:COMMAND_LOGGED]}
+        note = creation.started(secrets.token_hex(8), command)
         async with self._fleet.admitted(pet, who) as live:
             state = await self._projections.get(project, path)
-            started = note | {"cwd": command.cwd} | ({"timeoutMs": command.timeout_ms} if command.timeout_ms else {})
-            await self._recorder.note(project, path, fact(who, "sandbox/exec-started", started))
+            await self._recorder.note(project, path, fact(who, "sandbox/exec-started", note))
             finished: dict[str, Any] = {"execId": note["execId"], "error": "INTERRUPTED", "timedOut": False}
             try:
                 # A session was opened with the durable map; given again it would hide what the shell exported since.
@@ -231,12 +245,13 @@ class Sandboxes:
                 raise
             finally:
                 await self._recorder.note(project, path, fact(who, "sandbox/exec-finished", finished))
-            return outcome, await self._ran_out_of_memory(pet, live, outcome)
+            return outcome, await self.ran_out_of_memory(live, outcome)
 
-    async def _ran_out_of_memory(self, pet: Pet, live: Live, outcome: Outcome) -> bool:
+    async def ran_out_of_memory(self, live: Live, outcome: Outcome) -> bool:
+        """Whether a process of the sandbox was killed for want of memory since this was asked last."""
         if outcome.exit_code != 137 or outcome.timed_out:
             return False
-        counters = await self._fleet.node.usage(pet.sandbox)
+        counters = await self._fleet.node.usage(live.sandbox)
         more, live.oom_kills = counters.oom_kills > live.oom_kills, counters.oom_kills
         return more
 

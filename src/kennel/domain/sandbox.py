@@ -13,7 +13,7 @@ import msgspec
 from kennel.domain.event import Event, trusted
 from kennel.wire.errors import KennelError, error
 
-VERSION = 1
+VERSION = 2
 """Rises with every change of the fold; checkpoints of another version are replayed from the start."""
 PROCESSOR = "sandbox"
 
@@ -33,7 +33,10 @@ class Birth(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A sandbox as of one offset of its stream; `status` is None until it was born. Wire shape of `/projection`."""
+    """A sandbox as of one offset of its stream; `status` is None until it was born. Wire shape of `/projection`.
+
+    `requested` is what was asked for and is not done: whoever comes after a crash finishes it.
+    """
 
     birth_certificate: Birth | None = None
     status: Status | None = None
@@ -51,9 +54,22 @@ class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     sandbox_id: str | None = None
     created_at: str | None = None
     stop_reason: str | None = None
+    requested: Literal["sleep", "kill", "destroy"] | None = None
 
 
 EMPTY = Projection()
+
+
+def _asked(state: Projection, verb: Literal["sleep", "kill", "destroy"]) -> Projection:
+    """An end that was asked for; only a destroy means anything to a sandbox that does not run."""
+    if state.status == "destroyed" or (verb != "destroy" and not state.running):
+        return state
+    return state if state.requested == "destroy" else msgspec.structs.replace(state, requested=verb)
+
+
+def _still(state: Projection) -> Literal["destroy"] | None:
+    """What stays asked for when the sandbox starts or stops."""
+    return "destroy" if state.requested == "destroy" else None
 
 
 def _born(state: Projection, event: Event) -> Projection:
@@ -94,11 +110,18 @@ def evolve(state: Projection, event: Event) -> Projection:
         case "sandbox/created":
             return _born(state, event)
         case "sandbox/destroyed":
-            return replace(state, status="destroyed", running=False)
+            return replace(state, status="destroyed", running=False, requested=None)
         case "sandbox/started" if state.status != "destroyed":
-            return replace(state, status="running", running=True, stop_reason=None)
+            return replace(state, status="running", running=True, stop_reason=None, requested=_still(state))
         case "sandbox/stopped" if state.status != "destroyed":
-            return replace(state, status="stopped", running=False, stop_reason=event.payload.get("reason"))
+            reason = event.payload.get("reason")
+            return replace(state, status="stopped", running=False, stop_reason=reason, requested=_still(state))
+        case "sandbox/sleep-requested":
+            return _asked(state, "sleep")
+        case "sandbox/kill-requested":
+            return _asked(state, "kill")
+        case "sandbox/destroy-requested":
+            return _asked(state, "destroy")
         case "sandbox/backup-created":
             return replace(state, last_backup_id=event.payload["backupId"])
         case "sandbox/workspace-expired":

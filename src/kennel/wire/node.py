@@ -116,6 +116,10 @@ class Unit(msgspec.Struct):
     cgroup: bool = False
     netns: bool = False
 
+    def at_rest(self) -> bool:
+        """Whether nothing is there but what lies on disk."""
+        return not (self.running or self.container or self.mounts or self.loop or self.cgroup or self.netns)
+
 
 class Counters(msgspec.Struct):
     """Usage of one sandbox: bytes, seconds of CPU, counts."""

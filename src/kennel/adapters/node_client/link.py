@@ -10,6 +10,7 @@ import array
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,6 +32,8 @@ class NodeClient:
         self._waiting: dict[int, asyncio.Future[tuple[Any, list[int]]]] = {}
         self._number = 0
         self._decoder = msgspec.json.Decoder(wire.Reply)
+        self.on_loss: Callable[[], None] = _ignore
+        """Called when node went away; work that was cut off there wants looking after."""
 
     async def hello(self) -> dict[str, Any]:
         return await self._call(wire.Hello(), dict[str, Any])
@@ -149,9 +152,14 @@ class NodeClient:
         if link is not None:
             asyncio.get_running_loop().remove_reader(link.fileno())
             link.close()
+            self.on_loss()
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(error("NODE_UNAVAILABLE", why, admitted="unknown", retry_after_ms=1000))
+
+
+def _ignore() -> None:
+    return None
 
 
 def _name(request: wire.Request) -> str:
