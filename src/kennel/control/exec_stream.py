@@ -30,6 +30,8 @@ log = logging.getLogger("kennel.exec")
 
 RING = 1024 * 1024
 """Bytes kept of what was read: more than lies between a server and a client whose connection broke."""
+UNLIMITED = 1 << 62
+"""Output of a followed command is read, not kept."""
 MAX_LINGER = 300.0
 MAX_LINGERING = 256
 """Commands in one process that may outlive their connection: RING bytes each."""
@@ -285,7 +287,7 @@ class ExecStreams:
         command = stream.command
         # A session was opened with the durable map; given again it would hide what the shell exported since.
         env = command.env if command.session_id else {**state.env, **command.env}
-        run = await live.guest.run(replace(command, env=env))
+        run = await live.guest.run(replace(command, env=env, max_bytes=UNLIMITED))
         try:
             if not interactive:
                 await run.close_stdin()

@@ -1,7 +1,7 @@
 """Owns cutting a stream of bytes between characters, never inside one; no I/O.
 
-Called by whoever sends output as text. Invariant: the pieces joined are the bytes that came; a piece ends inside a UTF-8
-character only where `rest` says that no more will come.
+Called by whoever sends output as text. Invariant: the pieces joined are the bytes that came; a piece ends inside a
+UTF-8 character only where `rest` says that no more will come.
 """
 
 from __future__ import annotations
