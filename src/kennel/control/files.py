@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from kennel.control.live import Live
-from kennel.domain.file import FileFacts, WriteOptions
+from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection
-from kennel.ports.files import Download, Listing, Pack, Unpack, Upload
+from kennel.ports.files import Download, Listing, Pack, Unpack, Upload, Watch
 
 
 class Admission(Protocol):
@@ -117,3 +117,22 @@ class Files:
                 yield unpack
             finally:
                 await unpack.close()
+
+    @asynccontextmanager
+    async def watch(
+        self, who: Principal, project: str, box: str, path: bytes, options: WatchOptions
+    ) -> AsyncIterator[Watch]:
+        """Events of a tree, for the length of the block; the watch is in place when it begins."""
+        async with self._sandboxes.guest(who, project, box) as (live, _):
+            watch = await live.guest.files.watch(path, options)
+            try:
+                yield watch
+            finally:
+                await watch.close()
+
+    async def changes(
+        self, who: Principal, project: str, box: str, path: bytes, options: WatchOptions, since: str | None
+    ) -> ChangeReport:
+        """What changed below a directory since a version that this gave before."""
+        async with self._sandboxes.guest(who, project, box) as (live, _):
+            return await live.guest.files.changes(path, options, since)

@@ -49,6 +49,39 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """Something that happened to a path; `kind` is one of WATCH_KINDS, `at_ms` the sandbox's clock."""
+
+    kind: str
+    path: bytes
+    is_directory: bool
+    at_ms: int
+
+
+WATCH_KINDS = frozenset({"create", "modify", "delete", "move_from", "move_to", "attrib", "overflow"})
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What of a tree is watched; patterns know `*`, `**` and `?`, and of include and exclude one is None."""
+
+    recursive: bool = True
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReport:
+    """What changed since a version: `status` is unchanged, changed or resync, the last with a `reason`."""
+
+    status: str
+    version: str
+    paths: tuple[bytes, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOptions:
     """How a file is written. `mode` None keeps the old file's, or 0644; `user` names whose rights count."""
 

@@ -12,7 +12,7 @@ import resource
 import sys
 from errno import EMFILE, ENFILE
 
-from . import framing, native
+from . import framing, git_identity, native
 from .accounts import Accounts
 from .connection import Connection
 from .exec import ExecOperation
@@ -24,12 +24,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .changes import ChangeOperations
     from .channel import Channel, Operation
     from .connection import Begin
     from .files import FileOperations
     from .session import SessionOperations
 
 LISTENER = 3
+RUNTIME = "/.kennel/"
+"""Where the guest lies in a real sandbox; elsewhere (tests) the file system is not ours to write to."""
 FILE_VERBS = ("stat", "read", "write", "list", "mkdir", "move", "copy", "chmod", "delete", "link")
 _MOST_CONNECTIONS = 64
 _BREATH = 0.1
@@ -58,9 +61,35 @@ class Service:
             operations[f"session.{verb}"] = self._session(verb, accounts)
         for verb in FILE_VERBS:
             operations[f"file.{verb}"] = self._file(verb, accounts)
+        operations["watch.follow"] = self._watch(accounts)
+        operations["watch.changes"] = self._changed(accounts)
         for verb in ("pack", "unpack"):
             operations[f"archive.{verb}"] = self._archive(verb, accounts)
         return operations
+
+    def _watch(self, accounts: Accounts) -> Begin:
+        """Following a tree."""
+
+        def begin(channel: Channel, args: dict[str, Any]) -> Operation | None:
+            from .watching import Watching
+
+            return Watching(self.loop, accounts, channel, args)
+
+        return begin
+
+    def _changed(self, accounts: Accounts) -> Begin:
+        """Journals of trees, which outlive a connection."""
+        journals: ChangeOperations | None = None
+
+        def begin(channel: Channel, args: dict[str, Any]) -> Operation | None:
+            nonlocal journals
+            if journals is None:
+                from .changes import ChangeOperations
+
+                journals = ChangeOperations(self.loop, accounts)
+            return journals.begin(channel, args)
+
+        return begin
 
     def _archive(self, verb: str, accounts: Accounts) -> Begin:
         """A verb of archives; imported by each call, which starts an interpreter anyway."""
@@ -140,6 +169,8 @@ def become_init() -> None:
 def main() -> None:
     """Serves on descriptor 3 until the process is killed."""
     become_init()
+    if __file__.startswith(RUNTIME):
+        git_identity.plant()
     service = Service(LISTENER)
     service.pool.prepare()
     # What exists now lives for ever: outside of the collector's sight it also stays shared with forked subreapers.

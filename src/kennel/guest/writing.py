@@ -105,8 +105,17 @@ class Writing:
         if old is not None and self._rights.owner is None:
             os.fchown(self._fd, old.st_uid, old.st_gid)
         os.fchmod(self._fd, mode)
+        if self._name is None and (old is None or self._exclusive):
+            try:
+                self._link(self._target)
+                return
+            except FileExistsError:
+                if self._exclusive:
+                    raise
         if self._name is None:
-            self._name = self._named()
+            name = temporary(self._target)
+            self._link(name)
+            self._name = name
         if self._exclusive:
             os.link(self._name, self._target)
             forget(self._name)
@@ -114,16 +123,14 @@ class Writing:
             os.rename(self._name, self._target)
         self._name = None
 
-    def _named(self) -> bytes:
-        """Gives the nameless file one beside its place."""
-        name = temporary(self._target)
+    def _link(self, name: bytes) -> None:
+        """Gives the nameless file a name, which nothing may have."""
         # Only linkat follows the link in /proc to the file itself, and only a dir_fd makes Python use it.
-        folder = os.open(os.path.dirname(self._target), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(os.path.dirname(name), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.link(b"/proc/self/fd/%d" % self._fd, os.path.basename(name), src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
-        return name
 
     def flow(self) -> None:
         """Sends nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from kennel.domain.file import Entry, FileFacts, WriteOptions
+from kennel.domain.file import ChangeReport, Entry, FileFacts, WatchEvent, WatchOptions, WriteOptions
 
 
 class Download(Protocol):
@@ -62,6 +62,15 @@ class Unpack(Protocol):
     async def close(self) -> None: ...
 
 
+class Watch(Protocol):
+    """Events of a tree, in place when it was given out; `reason` says why it ended, if it did."""
+
+    reason: str
+
+    def __aiter__(self) -> AsyncIterator[Sequence[WatchEvent]]: ...
+    async def close(self) -> None: ...
+
+
 class GuestFiles(Protocol):
     """The files of one running sandbox."""
 
@@ -87,3 +96,5 @@ class GuestFiles(Protocol):
 
     async def pack(self, path: bytes, *, gzip: bool = False, user: str | None = None) -> Pack: ...
     async def unpack(self, path: bytes, *, user: str | None = None) -> Unpack: ...
+    async def watch(self, path: bytes, options: WatchOptions) -> Watch: ...
+    async def changes(self, path: bytes, options: WatchOptions, since: str | None) -> ChangeReport: ...

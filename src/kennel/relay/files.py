@@ -10,12 +10,14 @@ import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from kennel.domain.file import MAX_PATH, Entry, FileFacts, FileType, WriteOptions
+from kennel.domain.file import ChangeReport, Entry, FileFacts, FileType, WatchOptions, WriteOptions
 from kennel.guest import framing
 from kennel.guest.framing import FrameError
+from kennel.relay import watches
 from kennel.relay.archives import RemotePack, RemoteUnpack
 from kennel.relay.run import RunCall
-from kennel.relay.transfer import Transfer
+from kennel.relay.transfer import Transfer, path_in
+from kennel.relay.watches import RemoteWatch
 
 T = TypeVar("T")
 _TYPES = ("file", "directory", "symlink", "other")
@@ -46,25 +48,12 @@ def facts(body: dict[str, Any]) -> FileFacts:
     if target is not None and type(target) is not str:
         raise FrameError("a link to no path")
     mode, uid, gid, mtime, ctime, inode, links = cast("list[int]", numbers)
-    where = None if target is None else _path(target)
+    where = None if target is None else path_in(target)
     return FileFacts(cast(FileType, kind), size, mode, uid, gid, mtime, ctime, inode, links, where)
 
 
 def _number(value: object, low: int) -> bool:
     return type(value) is int and low <= value < 2 * _MOST
-
-
-def _path(value: object) -> bytes:
-    """The bytes of a path in an answer."""
-    if type(value) is not str:
-        raise FrameError("a path that is no text")
-    try:
-        path = value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise FrameError("a path with half a character") from None
-    if b"\0" in path or len(path) > 16 * MAX_PATH:
-        raise FrameError("a path that cannot be one")
-    return path
 
 
 def told(path: bytes, args: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +135,7 @@ def _entries(lines: list[bytes], rest: bytes) -> list[Entry]:
     if len(rest) > _MOST_LINE:
         raise FrameError("a listing without lines")
     bodies = [framing.read_control(line) for line in lines]
-    return [Entry(_path(body.get("name")), facts(body)) for body in bodies]
+    return [Entry(path_in(body.get("name")), facts(body)) for body in bodies]
 
 
 class RemoteFiles:
@@ -210,7 +199,7 @@ class RemoteFiles:
         body = await self._link.ask(f"file.{verb}", told(path, {**args, "user": user}))
         place = body.get("path")
         return self._link.checked(
-            lambda: (path if place is None else _path(place), facts(body) if "type" in body else None)
+            lambda: (path if place is None else path_in(place), facts(body) if "type" in body else None)
         )
 
     async def pack(self, path: bytes, *, gzip: bool = False, user: str | None = None) -> RemotePack:
@@ -220,3 +209,18 @@ class RemoteFiles:
     async def unpack(self, path: bytes, *, user: str | None = None) -> RemoteUnpack:
         """A tar's content below a directory."""
         return RemoteUnpack(self._link.program("archive.unpack", told(path, {"user": user}), _KEPT))
+
+    async def watch(self, path: bytes, options: WatchOptions) -> RemoteWatch:
+        """Events of a tree; returns once the watch is in place."""
+        transfer = self._link.transfer("watch.follow", told(path, watches.words(options)))
+        try:
+            await transfer.head()
+        except BaseException:
+            await transfer.close()
+            raise
+        return RemoteWatch(self._link, transfer)
+
+    async def changes(self, path: bytes, options: WatchOptions, since: str | None) -> ChangeReport:
+        """What changed below a directory since a version."""
+        body = await self._link.ask("watch.changes", told(path, {**watches.words(options), "since": since}))
+        return self._link.checked(lambda: watches.report(body))

@@ -18,6 +18,8 @@ from kennel.wire.errors import KennelError, error
 WINDOW = 1024 * 1024
 """Bytes under way from a guest: 0.5 MiB makes it wait for credit between two pieces."""
 _PIECE = 128 * 1024
+_MOST_PATH = 64 * 1024
+"""Bytes of a path relative to a directory; a tree can be deeper than one path may be long."""
 
 
 class Transfer(Call):
@@ -140,3 +142,16 @@ class Transfer(Call):
         """Nobody wants it any more."""
         self._pieces.clear()
         super().close()
+
+
+def path_in(value: object) -> bytes:
+    """The bytes of a path in an answer; FrameError when it is none."""
+    if type(value) is not str:
+        raise FrameError("a path that is no text")
+    try:
+        path = value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise FrameError("a path with half a character") from None
+    if b"\0" in path or len(path) > _MOST_PATH:
+        raise FrameError("a path that cannot be one")
+    return path

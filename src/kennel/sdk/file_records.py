@@ -119,6 +119,10 @@ class WatchEvent(Shape):
         return _exact(self.path, self.path_base64)
 
 
+class WatchStart(Shape):
+    path: str
+
+
 class Changes(Shape):
     """What changed since a version: `status` is unchanged, changed or resync (look again; `reason` says why)."""
 

@@ -24,13 +24,14 @@ from kennel.sdk.file_records import (
     ListingEnd,
     Path,
     WatchEvent,
+    WatchStart,
     given,
     named,
     octal,
     route_of,
 )
 from kennel.sdk.messages import Lines, Message
-from kennel.wire.errors import KennelError, error
+from kennel.wire.errors import KennelError, error, from_wire
 
 T = TypeVar("T")
 Content = str | bytes | BinaryIO | Iterable[bytes] | Iterable[bytes]
@@ -297,7 +298,7 @@ class FileMethods:
         for name, patterns in (("include", include), ("exclude", exclude)):
             if patterns is not None:
                 query[name] = ",".join(patterns)
-        following = Following(self._transport, f"{self._route}/watch", query, _watched, resume=False)
+        following = Following(self._transport, f"{self._route}/watch", query, _Watched(), resume=False)
         return following.open()
 
     def check_changes(self, path: Path = "/workspace", *, since: str | None = None) -> Changes:
@@ -306,9 +307,23 @@ class FileMethods:
         return self._transport.call("GET", f"{self._route}/changes", Changes, query=query)
 
 
-def _watched(message: Message) -> WatchEvent | None:
-    """The event in a message of a watch; one after a lost connection is an overflow too."""
-    return decoded(message.data, WatchEvent) if message.event == "event" else None
+class _Watched:
+    """The events in the messages of a watch; a second beginning, after a lost connection, is an overflow too."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def __call__(self, message: Message) -> WatchEvent | None:
+        if message.event == "event":
+            return decoded(message.data, WatchEvent)
+        if message.event == "error":
+            raise from_wire(500, decoded(message.data, dict[str, Any]))
+        if message.event == "stopped":
+            raise error("WATCH_NOT_FOUND", "the directory that was watched is gone", admitted="yes")
+        if message.event != "watching" or not self._begun:
+            self._begun = True
+            return None
+        return WatchEvent(event_type="overflow", path=decoded(message.data, WatchStart).path, is_directory=True)
 
 
 def _range(start: int, count: int | None) -> str:
