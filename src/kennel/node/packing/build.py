@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kennel.node.packing.exclusion import Branch, Exclusion
 from kennel.node.packing.failure import Refused, of
@@ -18,7 +19,9 @@ from kennel.node.packing.image import DIRECTORY, FILE_TYPES, SMALL, Directory, I
 from kennel.node.packing.view import Folder, Leaf, Sources, View, open_file, xattrs
 
 _REDIRECT, _OPAQUE = "trusted.overlay.redirect", "trusted.overlay.opaque"
-_CHARACTER, _REGULAR, _LINK = (FILE_TYPES[kind] for kind in (stat.S_IFCHR, stat.S_IFREG, stat.S_IFLNK))
+_CHARACTER, _REGULAR = FILE_TYPES[stat.S_IFCHR], FILE_TYPES[stat.S_IFREG]
+# By the highest four bits of a mode; 0 for what no layer holds.
+_KINDS = tuple(FILE_TYPES.get(bits << 12, 0) for bits in range(16))
 MAX_DEPTH = 8192
 
 
@@ -142,13 +145,12 @@ class Build:
         """The entries of a directory that go into the image."""
         entries, hidden, exclusion = frame.entries, frame.hidden, self._rules.exclusion
         excluding = bool(frame.branch or exclusion.names)
-        for text, leaf in frame.folder.list().items():
-            name, info = os.fsencode(text), leaf.info
-            kind = FILE_TYPES.get(stat.S_IFMT(info.st_mode))
-            if kind == _CHARACTER and info.st_rdev == 0:
+        for name, leaf in frame.folder.list().items():
+            kind = _KINDS[leaf.info.st_mode >> 12]
+            if kind == _CHARACTER and leaf.info.st_rdev == 0:
                 if not hidden:
                     entries[name] = leaf
-            elif kind is None or kind == _CHARACTER:
+            elif kind in (0, _CHARACTER):
                 self.tally.left_out += 1  # a device node: no sandbox can make one
             elif excluding and exclusion.here(frame.branch, name):
                 self._leave_out(frame.folder, name, leaf)
@@ -159,25 +161,26 @@ class Build:
 
     def _advance(self, frame: Frame) -> Frame | None:
         """Writes entries up to the next directory, which is opened and returned; None at the end."""
-        while len(frame.nids) < len(frame.names):
-            name = frame.names[len(frame.nids)]
-            if name in (b".", b".."):
+        nids, types, entries = frame.nids, frame.types, frame.entries
+        for name in islice(frame.names, len(nids), None):
+            entry = entries.get(name)
+            if entry is None:  # `.` or `..`
                 above = frame.parent if name == b".." and frame.parent else frame
-                frame.nids.append(above.made.nid)
-                frame.types.append(DIRECTORY)
+                nids.append(above.made.nid)
+                types.append(DIRECTORY)
                 continue
-            entry = frame.entries[name]
             self._at = (frame, name)
-            if isinstance(entry, Leaf) and not stat.S_ISDIR(entry.info.st_mode):
-                frame.nids.append(self._leaf(entry, os.fsdecode(name)))
-                frame.types.append(FILE_TYPES[stat.S_IFMT(entry.info.st_mode)])
+            kind = _KINDS[entry.info.st_mode >> 12] if isinstance(entry, Leaf) else DIRECTORY
+            if kind != DIRECTORY and isinstance(entry, Leaf):
+                nids.append(self._leaf(entry, name, kind))
+                types.append(kind)
             elif entry is _DELETED:
-                frame.nids.append(self._image.whiteout())
-                frame.types.append(_CHARACTER)
+                nids.append(self._image.whiteout())
+                types.append(_CHARACTER)
             else:
                 inner = self._inner(frame, name, lower=entry is _LOWER)
-                frame.nids.append(inner.made.nid)
-                frame.types.append(DIRECTORY)
+                nids.append(inner.made.nid)
+                types.append(DIRECTORY)
                 frame.folders += 1
                 return inner
         return None
@@ -202,20 +205,21 @@ class Build:
 
     # Files -----------------------------------------------------------------------------------------------------------
 
-    def _leaf(self, leaf: Leaf, name: str) -> int:
+    def _leaf(self, leaf: Leaf, name: bytes, kind: int) -> int:
         info = leaf.info
-        if stat.S_ISCHR(info.st_mode):
+        if kind == _CHARACTER:
             return self._image.whiteout()
         if info.st_nlink > 1:
             linked = self._links.get((leaf.layer, info.st_ino))
             if linked is not None:
                 linked[1] += 1
                 return linked[0]
-        self.tally.bytes += info.st_size if stat.S_ISREG(info.st_mode) else 0
-        if self.tally.bytes > self._rules.max_bytes:
-            raise Refused("PACK_TOO_LARGE", f"the tree is larger than {self._rules.max_bytes} bytes")
+        if kind == _REGULAR:
+            self.tally.bytes += info.st_size
+            if self.tally.bytes > self._rules.max_bytes:
+                raise Refused("PACK_TOO_LARGE", f"the tree is larger than {self._rules.max_bytes} bytes")
         known = self.known.get(info.st_ino)
-        if known is not None and known[:2] == (info.st_ctime_ns, info.st_size):
+        if known is not None and known[0] == info.st_ctime_ns and known[1] == info.st_size:
             nid = known[2]
         else:
             nid = self._write(leaf, name)
@@ -223,10 +227,10 @@ class Build:
             self._links[leaf.layer, info.st_ino] = [nid, 1]
         return nid
 
-    def _write(self, leaf: Leaf, name: str) -> int:
+    def _write(self, leaf: Leaf, name: bytes) -> int:
         info = leaf.info
         if stat.S_ISLNK(info.st_mode):
-            return self._image.content(info, os.fsencode(os.readlink(name, dir_fd=leaf.parent)))
+            return self._image.content(info, os.readlink(name, dir_fd=leaf.parent))
         if not stat.S_ISREG(info.st_mode):
             return self._image.special(info)
         source = open_file(leaf, name)
@@ -293,7 +297,7 @@ class Build:
             if stat.S_ISDIR(leaf.info.st_mode):
                 found = self._view.enter(inside.sources, word)
                 if isinstance(found, Folder):
-                    pending.append((found, [(os.fsencode(text), below) for text, below in found.list().items()]))
+                    pending.append((found, list(found.list().items())))
             while pending and not pending[-1][1]:
                 pending.pop()[0].close()
             if self.tally.left_out > self._rules.max_entries:

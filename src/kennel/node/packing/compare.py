@@ -58,7 +58,7 @@ class Compare:
             elif left is not None and right is not None:
                 if _marks(left.info()) != _marks(right.info()) or sorted(left.xattrs()) != sorted(right.xattrs()):
                     self._row("C", here)
-            elif left is not None or right is not None or not _equal(was, now, os.fsdecode(name)):
+            elif left is not None or right is not None or not _equal(was, now, name):
                 self._row("C", here)
             if left is not None or right is not None:
                 inner.append((here, left, right))
@@ -100,7 +100,7 @@ def run(out: int, old: Sequence[int], new: Sequence[int], same: int, max_entries
 def _shown(folder: Folder | None) -> dict[bytes, Leaf]:
     if folder is None:
         return {}
-    return {os.fsencode(name): leaf for name, leaf in folder.list().items() if not whiteout(leaf.info)}
+    return {name: leaf for name, leaf in folder.list().items() if not whiteout(leaf.info)}
 
 
 def _directory(leaf: Leaf) -> bool:
@@ -116,7 +116,7 @@ def _marks(info: os.stat_result) -> tuple[int, int, int]:
     return info.st_mode, info.st_uid, info.st_gid
 
 
-def _equal(was: Leaf, now: Leaf, name: str) -> bool:
+def _equal(was: Leaf, now: Leaf, name: bytes) -> bool:
     old, new = was.info, now.info
     if (old.st_mode, old.st_uid, old.st_gid, old.st_size, old.st_mtime_ns) != (
         new.st_mode, new.st_uid, new.st_gid, new.st_size, new.st_mtime_ns,

@@ -37,7 +37,7 @@ class Export:
     def run(self) -> None:
         root = self._view.root()
         self._put(".", root.info(), tarfile.DIRTYPE, root.xattrs())
-        stack: list[tuple[str, Folder, list[tuple[str, Leaf]]]] = [("", root, _shown(root))]
+        stack: list[tuple[str, Folder, list[tuple[bytes, Leaf]]]] = [("", root, _shown(root))]
         while stack:
             path, folder, entries = stack[-1]
             if not entries:
@@ -45,18 +45,18 @@ class Export:
                 folder.close()
                 continue
             name, leaf = entries.pop()
-            here = f"{path}{name}"
+            here = path + os.fsdecode(name)
             if not stat.S_ISDIR(leaf.info.st_mode):
                 self._leaf(here, name, leaf)
                 continue
-            inner = self._view.enter(folder.sources, os.fsencode(name))
+            inner = self._view.enter(folder.sources, name)
             if not isinstance(inner, Folder):
                 raise Refused("FILESYSTEM_ERROR", "a directory changed while it was read")
             self._put(here, inner.info(), tarfile.DIRTYPE, inner.xattrs())
             stack.append((f"{here}/", inner, _shown(inner)))
         _write_all(self._out, bytes(2 * tarfile.BLOCKSIZE))
 
-    def _leaf(self, path: str, name: str, leaf: Leaf) -> None:
+    def _leaf(self, path: str, name: bytes, leaf: Leaf) -> None:
         info = leaf.info
         kind = _KINDS.get(stat.S_IFMT(info.st_mode))
         if kind is None:
@@ -69,13 +69,13 @@ class Export:
                 self._put(path, info, tarfile.LNKTYPE, [], first)
                 return
         if kind == tarfile.SYMTYPE:
-            self._put(path, info, kind, [], os.readlink(name, dir_fd=leaf.parent))
+            self._put(path, info, kind, [], os.fsdecode(os.readlink(name, dir_fd=leaf.parent)))
         elif kind == tarfile.FIFOTYPE:
             self._put(path, info, kind, [])
         else:
             self._file(path, name, leaf)
 
-    def _file(self, path: str, name: str, leaf: Leaf) -> None:
+    def _file(self, path: str, name: bytes, leaf: Leaf) -> None:
         source = open_file(leaf, name)
         try:
             self._put(path, leaf.info, tarfile.REGTYPE, xattrs(source), size=leaf.info.st_size)
@@ -128,7 +128,7 @@ def _decimal(seconds: int, nanoseconds: int) -> str:
     return f"-{-(seconds + 1)}.{1_000_000_000 - nanoseconds:09}"
 
 
-def _shown(folder: Folder) -> list[tuple[str, Leaf]]:
+def _shown(folder: Folder) -> list[tuple[bytes, Leaf]]:
     entries = [(name, leaf) for name, leaf in folder.list().items() if not whiteout(leaf.info)]
     return sorted(entries, reverse=True)
 

@@ -31,14 +31,14 @@ def prefill(build: Build, image: Image, root: int, exclusion: Exclusion, max_byt
     if _syncfs(root) != 0:
         raise OSError(ctypes.get_errno(), "syncfs")
     total = 0
-    for text, leaf in _files(View([root]), exclusion):
+    for name, leaf in _files(View([root]), exclusion):
         total += leaf.info.st_size
         if total > max_bytes:
             return  # the frozen pass will refuse it by name
         if leaf.info.st_ctime_ns >= before or leaf.info.st_ino in build.known:
             continue
         try:
-            source = open_file(leaf, text)
+            source = open_file(leaf, name)
         except OSError as failure:
             if failure.errno not in _GONE:
                 raise
@@ -53,9 +53,9 @@ def prefill(build: Build, image: Image, root: int, exclusion: Exclusion, max_byt
             os.close(source)
 
 
-def _files(view: View, exclusion: Exclusion) -> Iterator[tuple[str, Leaf]]:
+def _files(view: View, exclusion: Exclusion) -> Iterator[tuple[bytes, Leaf]]:
     """Regular files that are not left out, while directories come and go."""
-    stack: list[tuple[Folder, Branch, list[tuple[str, Leaf]]]] = []
+    stack: list[tuple[Folder, Branch, list[tuple[bytes, Leaf]]]] = []
     _push(stack, view.root(), exclusion.root)
     while stack:
         folder, branch, entries = stack[-1]
@@ -63,12 +63,11 @@ def _files(view: View, exclusion: Exclusion) -> Iterator[tuple[str, Leaf]]:
             stack.pop()
             folder.close()
             continue
-        text, leaf = entries.pop()
-        name = os.fsencode(text)
+        name, leaf = entries.pop()
         if exclusion.here(branch, name):
             continue
         if stat.S_ISREG(leaf.info.st_mode):
-            yield text, leaf
+            yield name, leaf
         elif stat.S_ISDIR(leaf.info.st_mode):
             try:
                 found = view.enter(folder.sources, name)
@@ -80,7 +79,7 @@ def _files(view: View, exclusion: Exclusion) -> Iterator[tuple[str, Leaf]]:
                 _push(stack, found, branch.get(name) or {})
 
 
-def _push(stack: list[tuple[Folder, Branch, list[tuple[str, Leaf]]]], folder: Folder, branch: Branch) -> None:
+def _push(stack: list[tuple[Folder, Branch, list[tuple[bytes, Leaf]]]], folder: Folder, branch: Branch) -> None:
     try:
         stack.append((folder, branch, list(folder.list().items())))
     except OSError as failure:

@@ -47,14 +47,15 @@ class Folder:
     def xattrs(self) -> list[tuple[str, bytes]]:
         return xattrs(self.sources[0][1])
 
-    def list(self) -> dict[str, Leaf]:
+    def list(self) -> dict[bytes, Leaf]:
         """Every name of the layers, whiteouts too, as the topmost layer has it."""
-        found: dict[str, Leaf] = {}
+        found: dict[bytes, Leaf] = {}
         for layer, descriptor in self.sources:
             with os.scandir(descriptor) as entries:
                 for entry in entries:
-                    if entry.name not in found:
-                        found[entry.name] = Leaf(entry.stat(follow_symlinks=False), layer, descriptor)
+                    name = entry.name.encode("utf-8", "surrogateescape")
+                    if name not in found:
+                        found[name] = Leaf(entry.stat(follow_symlinks=False), layer, descriptor)
         return found
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ def whiteout(info: os.stat_result) -> bool:
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
-def open_file(leaf: Leaf, name: str) -> int:
+def open_file(leaf: Leaf, name: bytes) -> int:
     """The regular file `name` of a directory's list, open."""
     return os.open(name, _FILE, dir_fd=leaf.parent)
 
