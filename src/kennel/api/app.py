@@ -14,12 +14,15 @@ from starlette.routing import Route
 
 from kennel.api.answers import json_response
 from kennel.api.body import BodyLimit
+from kennel.api.console.app import mount_console
 from kennel.api.failures import CatchAll, install_handlers
 from kennel.api.gate import Gate
 from kennel.api.openapi import document
 from kennel.api.routes import audit, health, images, keys, observation, projects, rooms, sandboxes, sessions, streams
 from kennel.api.routes import exec as exec_routes
 from kennel.api.services import ApiSettings, Services
+
+_NOUNS = (health, exec_routes, observation, sandboxes, sessions, projects, keys, images, audit, streams, rooms)
 
 
 def _version() -> str:
@@ -35,8 +38,7 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         title="Kennel", version=_version(), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
-    nouns = (health, exec_routes, observation, sandboxes, sessions, projects, keys, images, audit, streams, rooms)
-    for noun in nouns:
+    for noun in _NOUNS:
         app.include_router(noun.router)
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -44,9 +46,10 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         """This API's own description."""
         return json_response(document(app))
 
+    mount_console(app, services, settings)
     app.state.known_routes = [
         route
-        for router in (app.router, *(n.router for n in nouns))
+        for router in (app.router, *(n.router for n in _NOUNS))
         for route in router.routes
         if isinstance(route, Route)
     ]

@@ -1,7 +1,8 @@
-"""Owns who gets in: the Host and Origin checks, and the key of every request but `GET /health`.
+"""Owns who gets in: the Host and Origin checks, and the key of every request but `GET /health` and the console's.
 
 Called by the server before any route is looked up, so that without a key nothing shows which routes exist. Invariants:
-a page of another origin, also one behind a rebound name, never reaches a route; a request without a valid key neither.
+a page of another origin, also one behind a rebound name, never reaches a route; a request without a valid key neither,
+except below `/console`, where a session takes the key's place (api/console/door.py) and means nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN_PRINCIPAL = Principal("open", None, frozenset({"admin"}))
 """Who everybody is when keys are turned off."""
 MAX_TOKEN = 512
+CONSOLE = "/console"
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?)\.?(?::([0-9]{1,5}))?")
 
@@ -30,6 +32,18 @@ def _header(scope: Scope, name: bytes) -> str | None:
     if not found:
         return None
     return found[0].decode("latin-1").strip() if len(found) == 1 else ""
+
+
+def _keyless(scope: Scope) -> bool:
+    """Whether a request needs no key here: the probe, the console, and a browser that is to be led to the console."""
+    path = scope["path"]
+    if scope["type"] != "http":
+        return False
+    if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
+        return True
+    if path == "/":
+        return scope["method"] == "GET" and "text/html" in (_header(scope, b"accept") or "")
+    return path == "/health" and scope["method"] in ("GET", "HEAD")
 
 
 class Gate:
@@ -48,7 +62,7 @@ class Gate:
             return
         try:
             self._check_origin(scope, self._check_host(scope))
-            if not (scope["type"] == "http" and scope["path"] == "/health" and scope["method"] in ("GET", "HEAD")):
+            if not _keyless(scope):
                 scope[PRINCIPAL] = OPEN_PRINCIPAL if self._open else await self._authenticate(scope)
         except KennelError as failure:
             if scope["type"] == "websocket":

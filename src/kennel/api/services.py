@@ -20,6 +20,7 @@ from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
 from kennel.domain.principal import Principal
+from kennel.wire.node import Counters
 from kennel.wire.results import SandboxView
 
 
@@ -78,6 +79,7 @@ class Keys(Protocol):
     """Bearer keys; see control/keys.py."""
 
     async def authenticate(self, token: str) -> Principal: ...
+    async def holder(self, key_id: str) -> Principal: ...
     async def create(
         self, who: Principal, *, project: str | None, scopes: Sequence[str], name: str
     ) -> tuple[str, Any]: ...
@@ -122,6 +124,7 @@ class Streams(Protocol):
     async def wait_for_event(
         self, project: str, path: str, *, after: int = 0, types: Sequence[str] | None = None, timeout: float
     ) -> Event: ...
+    async def head(self, project: str, path: str) -> int | None: ...
     async def paths(self, project: str, prefix: str = "/", *, after: str = "", limit: int = 500) -> Sequence[str]: ...
     async def verify(self, project: str, path: str) -> Verification: ...
     def export(self, project: str, path: str) -> AsyncIterator[bytes]: ...
@@ -141,7 +144,11 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything a route may call. `images` lists the node's images; `healthy` is asked by `/health`."""
+    """Everything a route may call. `images` lists the node's images; `healthy` is asked by `/health`.
+
+    `usage` counts what one running sandbox uses, by its id, and `node_facts` is what node tells of itself; the console
+    shows neither where they are None.
+    """
 
     sandboxes: Sandboxes
     keys: Keys
@@ -151,6 +158,8 @@ class Services:
     observation: Observation
     images: Callable[[], Awaitable[Sequence[Any]]]
     healthy: Callable[[], bool] = _always
+    usage: Callable[[str], Awaitable[Counters]] | None = None
+    node_facts: Callable[[], Awaitable[dict[str, Any]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

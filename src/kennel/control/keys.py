@@ -44,6 +44,15 @@ class Keys:
             raise error("UNAUTHORIZED", "the key is missing, unknown or revoked")
         return found
 
+    async def holder(self, key_id: str) -> Principal:
+        """Who holds the key of this id; UNAUTHORIZED once it was revoked. For sessions that began with its token."""
+        if not self._fold.live:
+            await self._fold.ready()
+        found = self._fold.state.principals.get(key_id)
+        if found is None:
+            raise error("UNAUTHORIZED", "the key is missing, unknown or revoked")
+        return found
+
     async def create(
         self, who: Principal, *, project: str | None, scopes: Sequence[str], name: str
     ) -> tuple[str, KeyView]:

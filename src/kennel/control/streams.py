@@ -81,6 +81,10 @@ class Streams:
             types = None
         return await self._log.read(project, path, after=after, before=before, types=types, limit=limit)
 
+    async def head(self, project: str, path: str) -> int | None:
+        """The stream's last offset; None when it does not exist."""
+        return await self._log.head(project, path)
+
     async def by_key(self, project: str, path: str, key: str) -> Event:
         """The event under an idempotency key; NOT_FOUND, or STREAM_NOT_FOUND when there is no such stream."""
         event = await self._log.by_key(project, path, key)

@@ -1,0 +1,80 @@
+"""Owns how an event reads for people: a short name, a tone, and one line of what it says.
+
+Called by the templates of the sandbox, room and stream pages. Invariant: an event of any shape has a line; what others
+wrote is shown as what it is and never taken for Kennel's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kennel.api.console import text
+from kennel.domain.event import Event, trusted
+
+MAX_LINE = 200
+_TONES = {
+    "sandbox/started": "good", "sandbox/created": "good", "sandbox/workspace-restored": "good",
+    "sandbox/destroyed": "bad", "sandbox/backup-failed": "bad", "sandbox/restore-failed": "bad",
+    "sandbox/kill-requested": "warn", "sandbox/destroy-requested": "warn", "sandbox/create-abandoned": "bad",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An event as a row shows it; `tone` is `good`, `warn`, `bad` or empty; `foreign` when Kennel did not write it."""
+
+    event: Event
+    says: str
+    tone: str
+    foreign: bool
+
+
+def line(event: Event) -> Line:
+    """The row of an event."""
+    own = trusted(event)
+    says, tone = _says(event.type, event.payload), _TONES.get(event.type, "")
+    if event.type == "sandbox/exec-finished" and event.payload.get("exitCode") != 0:
+        tone = "warn"
+    return Line(event, says[:MAX_LINE], tone if own else "", not own)
+
+
+def _says(kind: str, payload: Mapping[str, Any]) -> str:
+    match kind:
+        case "sandbox/exec-started":
+            return f"$ {payload.get('command', '')}"
+        case "sandbox/exec-finished":
+            return _ended(payload)
+        case "sandbox/configured":
+            return ", ".join(_settings(payload))
+        case "sandbox/create-requested" | "stream/child-stream-created" | "room/sandbox-assigned" | "room/cleaned":
+            return str(payload.get("path") or payload.get("childPath") or "")
+        case "room/shell-saved":
+            return f"in {payload.get('cwd', '')}"
+    words = [f"{name}: {value}" for name, value in payload.items() if isinstance(value, str | int | float | bool)]
+    return " · ".join(words)
+
+
+def _ended(payload: Mapping[str, Any]) -> str:
+    if "error" in payload:
+        return f"failed: {payload['error']}"
+    parts = [f"exit code {payload.get('exitCode')}"]
+    if payload.get("timedOut"):
+        parts.append("time ran out")
+    if isinstance(took := payload.get("durationMs"), int | float):
+        parts.append(text.duration(took))
+    if isinstance(count := payload.get("stdoutBytes"), int):
+        parts.append(f"{text.size(count)} of output")
+    return " · ".join(parts)
+
+
+def _settings(payload: Mapping[str, Any]) -> list[str]:
+    words = []
+    env = payload.get("env")
+    if isinstance(env, Mapping):
+        words += [f"unset {name}" if value is None else f"set {name}" for name, value in env.items()]
+    words += [f"{name}: {payload[name]}" for name in ("sleepAfter", "keepAlive") if name in payload]
+    if "labels" in payload:
+        words.append("labels")
+    return words

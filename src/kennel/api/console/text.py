@@ -1,0 +1,70 @@
+"""Owns how values become words on a page: sizes, times, ages, durations, and a program's output without its escapes.
+
+Called by the templates through `rendering`, and by pages. Invariant: everything returned is plain text; markup is made
+by templates alone, which escape it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_AGES = ((60, "second", 1), (3600, "minute", 60), (86400, "hour", 3600), (86400 * 60, "day", 86400))
+# CSI, OSC (ended by BEL or ST), and two-byte escapes: colours and cursor moves mean nothing on a page.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_CONTROLS = {c: 0x2400 + c for c in range(32) if c not in (9, 10)} | {127: 0x2421}
+
+
+def size(count: int | float) -> str:
+    """Bytes for people, in powers of 1024: `0 B`, `1.5 KiB`, `12 MiB`."""
+    value, unit = float(count), _UNITS[0]
+    for unit in _UNITS:
+        if value < 1023.95 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}".replace(".0 ", " ")
+
+
+def moment(iso: str) -> datetime | None:
+    """The time an ISO 8601 text means, None when it means none."""
+    try:
+        found = datetime.fromisoformat(iso.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def age(iso: str, now: datetime | None = None) -> str:
+    """How long ago, as `3 minutes ago`; the text itself when it is no time."""
+    then = moment(iso)
+    if then is None:
+        return iso
+    seconds = max(0.0, ((now or datetime.now(UTC)) - then).total_seconds())
+    if seconds < 5:
+        return "just now"
+    for limit, word, unit in _AGES:
+        if seconds < limit:
+            number = int(seconds // unit)
+            return f"{number} {word}{'' if number == 1 else 's'} ago"
+    return then.date().isoformat()
+
+
+def exact(iso: str) -> str:
+    """The moment itself, in UTC to the second."""
+    then = moment(iso)
+    return iso if then is None else then.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def duration(milliseconds: float) -> str:
+    """`12 ms`, `1.4 s`, `2 min 5 s`."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def output(data: bytes) -> str:
+    """A program's output as text: terminal escapes removed, other control characters made visible."""
+    text = data.decode(errors="replace").replace("\r\n", "\n")
+    return _ESCAPES.sub("", text).translate(_CONTROLS)

@@ -1,0 +1,93 @@
+"""Owns live figures of running sandboxes: CPU as a rate between two looks, memory, disk, processes.
+
+Called by the overview and the sandbox page. Invariants: one look per sandbox and second, however many browsers ask; a
+look that fails or takes long costs its figure, not the page; what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from kennel.domain.instance_type import INSTANCE_TYPES
+from kennel.wire.errors import KennelError
+from kennel.wire.node import Counters
+from kennel.wire.results import SandboxView
+
+READ_SECONDS = 2.0
+FRESH_SECONDS = 1.0
+MAX_KEPT = 2048
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a sandbox uses of what its type allows, as parts of one; `cpu` is None until two looks were taken."""
+
+    cpu: float | None
+    counters: Counters
+    memory_limit: int
+
+    @property
+    def memory(self) -> float:
+        return _part(self.counters.memory, self.memory_limit)
+
+    @property
+    def disk(self) -> float:
+        return _part(self.counters.disk_used, self.counters.disk_size)
+
+
+@dataclass(slots=True)
+class _Look:
+    at: float
+    figures: Figures
+
+
+class Usage:
+    """`Usage(read)`, where `read` asks the node for one sandbox's counters."""
+
+    def __init__(
+        self, read: Callable[[str], Awaitable[Counters]], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read, self._clock = read, clock
+        self._looks: OrderedDict[str, _Look] = OrderedDict()
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, views: Sequence[SandboxView]) -> dict[str, Figures]:
+        """Figures by sandbox id, of those that run and answer."""
+        running = [view for view in views if view.running]
+        found = await asyncio.gather(*(self._figures(view) for view in running))
+        while len(self._looks) > MAX_KEPT:
+            self._looks.popitem(last=False)
+        return {view.sandbox_id: one for view, one in zip(running, found, strict=True) if one is not None}
+
+    async def _figures(self, view: SandboxView) -> Figures | None:
+        async with self._gate:
+            now, last = self._clock(), self._looks.get(view.sandbox_id)
+            if last is not None and now - last.at < FRESH_SECONDS:
+                return last.figures
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    counters = await self._read(view.sandbox_id)
+            except (KennelError, TimeoutError):
+                return None
+            kind = INSTANCE_TYPES[view.instance_type]
+            figures = Figures(_rate(last, now, counters, kind.milli_cpu), counters, kind.memory)
+            self._looks[view.sandbox_id] = _Look(now, figures)
+            self._looks.move_to_end(view.sandbox_id)
+            return figures
+
+
+def _rate(last: _Look | None, now: float, counters: Counters, milli_cpu: int) -> float | None:
+    """The part of the type's CPU that was used since the last look; None for a first look, or after a restart."""
+    if last is None or counters.cpu_seconds < last.figures.counters.cpu_seconds or now <= last.at:
+        return None
+    used = (counters.cpu_seconds - last.figures.counters.cpu_seconds) / (now - last.at)
+    return min(1.0, used * 1000 / milli_cpu)
+
+
+def _part(used: int, limit: int) -> float:
+    return min(1.0, used / limit) if limit > 0 else 0.0

@@ -1,0 +1,135 @@
+"""Owns one request of a logged-in browser: who it is, in which project, its form, and how its answer is rendered.
+
+Called by every page, which declares its route with `get` or `post`. Invariants: no page runs without a session, a key
+still in force and the scope it names; no `post` runs without the session's form token, and none reads anything before.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from kennel.api.access import allow
+from kennel.api.console.forms import Form, read_form
+from kennel.api.console.navigation import links
+from kennel.api.console.rendering import ROOT, render
+from kennel.api.console.session import Session
+from kennel.api.gate import PRINCIPAL
+from kennel.api.services import Services, services_of
+from kennel.domain.principal import DEFAULT_PROJECT, Principal
+from kennel.wire.errors import error
+
+SESSION = "kennel.session"
+THEMES = ("light", "dark")
+
+
+@dataclass(slots=True)
+class Visit:
+    """What a page is given."""
+
+    request: Request
+    services: Services
+    session: Session
+    who: Principal
+    project: str
+    form: Form = field(default_factory=Form)
+
+    @property
+    def partial(self) -> bool:
+        """Whether a script asked for a piece of the page rather than a page."""
+        return self.request.headers.get("hx-request") == "true"
+
+    def may(self, scope: str) -> bool:
+        """Whether this visitor's key has a scope here."""
+        return self.who.may(scope, self.project)
+
+    def url(self, *segments: str) -> str:
+        """An address below the project; every segment is encoded."""
+        return "/".join([f"{ROOT}/p/{quote(self.project, safe='')}", *(quote(one, safe="") for one in segments)])
+
+    def piece(self, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+        """A piece of a page."""
+        return HTMLResponse(render(template, visit=self, **context), status)
+
+    def page(self, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+        """A whole page, with what the visitor is to be told."""
+        return HTMLResponse(render(template, visit=self, **chrome(self.request, self), **context), status)
+
+    def go(self, address: str, notice: str | None = None) -> Response:
+        """Sends the browser elsewhere after a form, with a sentence to show there."""
+        if notice is not None:
+            self.session.tell(notice)
+        if self.partial:
+            return Response(status_code=204, headers={"hx-redirect": address})
+        return RedirectResponse(address, 303)
+
+
+def chrome(request: Request, visit: Visit | None) -> dict[str, Any]:
+    """What the frame around every page needs; without a visit it has no navigation."""
+    theme = request.cookies.get("kennel-theme", "")
+    return {
+        "theme": theme if theme in THEMES else "",
+        "links": links(visit) if visit is not None else [],
+        "notices": visit.session.take_notices() if visit is not None else [],
+        "here": request.scope["path"],
+    }
+
+
+Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
+Check: TypeAlias = Callable[[Request, str], Awaitable[Principal]]
+
+
+def home_project(who: Principal) -> str:
+    """Where a key's holder starts."""
+    return who.project or DEFAULT_PROJECT
+
+
+async def _visit(request: Request, scope: str) -> Visit:
+    project = request.path_params["project"]
+    who: Principal = request.scope[PRINCIPAL]
+    session: Session = request.scope[SESSION]
+    await allow(scope)(request, project)
+    return Visit(request, services_of(request), session, who, project)
+
+
+def get(path: str, scope: str = "read") -> Callable[[Handler], Route]:
+    """Declares a page below `/p/{project}` that needs `scope` there."""
+
+    def declare(handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await handler(await _visit(request, scope))
+
+        return Route(f"/p/{{project}}{path}", endpoint, methods=["GET"], name=handler.__name__)
+
+    return declare
+
+
+def post(path: str, scope: str) -> Callable[[Handler], Route]:
+    """Declares where a form goes; it needs `scope`, and the session's token in the field `token`."""
+
+    def declare(handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            form = await read_form(request)
+            require_token(request.scope[SESSION], form)
+            visit = await _visit(request, scope)
+            visit.form = form
+            return await handler(visit)
+
+        return Route(f"/p/{{project}}{path}", endpoint, methods=["POST"], name=handler.__name__)
+
+    return declare
+
+
+def require_token(session: Session, form: Form) -> None:
+    """FORBIDDEN unless the form came from a page of this session."""
+    if not hmac.compare_digest(form.text("token").encode(), session.form_token.encode()):
+        raise error(
+            "FORBIDDEN", "this form is not of your session", hint="load the page again and repeat it", admitted="no"
+        )
