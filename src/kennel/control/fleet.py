@@ -187,11 +187,26 @@ class Fleet:
             await self._take(pet, parked, hostname, fact(who, "sandbox/started"))
             return
         events = [] if state.running else [fact(who, "sandbox/started")]
-        if await self._boot(pet.sandbox, hostname) and state.running:
+        fresh, live = await self._up(pet.sandbox, hostname)
+        if fresh and state.running:
             # It ended while nobody was watching: the log must not show one long run.
             reason = _ENDED.get(state.requested or "", "lost")
             events = [fact(SYSTEM, "sandbox/stopped", {"reason": reason}), fact(who, "sandbox/started")]
-        await self._take(pet, await self.connect(pet.sandbox), None, *events)
+        await self._take(pet, live, None, *events)
+
+    async def _up(self, sandbox: str, hostname: str) -> tuple[bool, Live]:
+        """A connection to a container that runs, and whether this made it run.
+
+        One that was running already may be dying: a killed PID 1 is reachable for some milliseconds more. It is stopped
+        by then, so the second try starts it anew.
+        """
+        fresh = await self._boot(sandbox, hostname)
+        try:
+            return fresh, await self.connect(sandbox)
+        except KennelError as failure:
+            if fresh or failure.code == "NODE_UNAVAILABLE":
+                raise
+        return await self._boot(sandbox, hostname), await self.connect(sandbox)
 
     async def _boot(self, sandbox: str, hostname: str) -> bool:
         try:
