@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _NAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*"
@@ -37,6 +38,7 @@ def normal_name(text: str) -> str | None:
     return name
 
 
+@lru_cache(4096)
 def literal(text: str) -> Address | None:
     """The address that `text` strictly is (dotted quad, or IPv6 without brackets or zone), or None."""
     try:
@@ -51,6 +53,7 @@ def normal_host(text: str) -> str | None:
     return str(address) if address is not None else normal_name(text)
 
 
+@lru_cache(4096)
 def parse_authority(text: str) -> Authority | None:
     """`host`, `host:port`, `[v6]`, `[v6]:port`; None for user-info, empty ports, spaces and anything else."""
     if text.startswith("["):
@@ -71,6 +74,7 @@ def parse_authority(text: str) -> Authority | None:
     return Authority(host, int(rest[1:]))
 
 
+@lru_cache(4096)
 def written(host: str, port: int, scheme: str) -> str:
     """The Host field for a checked host: brackets for IPv6, the port only when it is not the scheme's own."""
     shown = f"[{host}]" if ":" in host else host

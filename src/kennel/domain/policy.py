@@ -17,6 +17,7 @@ from kennel.wire.egress import Mode, Policy, Record, Rule, Verdict
 from kennel.wire.errors import error
 
 SHUT_PORTS = frozenset({25})
+_REMEMBERED = 4096
 _KNOWN_METHODS = frozenset(
     (
         "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE",
@@ -77,6 +78,7 @@ class CompiledPolicy:
         if len(set(keys)) != len(keys):
             raise ValueError("two rules have the same ruleKey")
         self._rules = [_compile(rule) for rule in policy.rules]
+        self._known: dict[tuple[str, str, int], list[_Compiled]] = {}
         self._allow = Judgement("allow")
 
     def judge(self, subject: Subject) -> Judgement:
@@ -89,9 +91,7 @@ class CompiledPolicy:
     def _judge(self, subject: Subject) -> Judgement:
         if subject.port in SHUT_PORTS:
             return Judgement("deny", code="port_closed", detail=f"port {subject.port} is closed for every host")
-        for row in self._rules:
-            if not all(accept(subject) for accept in row.connection):
-                continue
+        for row in self._for(subject):
             if row.rule.match.path_prefix is not None and subject.ambiguous is not None:
                 detail = f"the path can be read in two ways ({subject.ambiguous}) and rules here look at paths"
                 return Judgement("deny", row.rule, "path_ambiguous", detail)
@@ -103,6 +103,17 @@ class CompiledPolicy:
             if all(accept(subject) for accept in row.request):
                 return self._verdict(row.rule, subject)
         return self._default(subject)
+
+    def _for(self, subject: Subject) -> list[_Compiled]:
+        """The rules whose hosts, ports and sandboxes fit, in order; remembered, since a client asks one host often."""
+        key = (subject.sandbox, subject.host, subject.port)
+        rows = self._known.get(key)
+        if rows is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            rows = [row for row in self._rules if all(accept(subject) for accept in row.connection)]
+            self._known[key] = rows
+        return rows
 
     def _verdict(self, rule: Rule, subject: Subject) -> Judgement:
         if rule.verdict == "allow":
@@ -124,9 +135,8 @@ class CompiledPolicy:
 
         A rule that looks at methods, paths or secrets and comes first keeps the connection opened, since it may deny.
         """
-        for row in self._rules:
-            if all(accept(subject) for accept in row.connection):
-                return row.rule.mode if not row.request else "http"
+        for row in self._for(subject):
+            return row.rule.mode if not row.request else "http"
         return "http"
 
     def dns_types(self, sandbox: str, name: str) -> bool:

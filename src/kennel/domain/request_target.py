@@ -63,7 +63,11 @@ def _resolve(path: str) -> tuple[str, str | None]:
         decoded, why = octets.decode("latin-1"), why or "it is not UTF-8 when decoded"
     if any(ord(char) < 32 or ord(char) == 127 for char in decoded):
         why = why or "it holds a control character"
-    return _without_dots(decoded), why
+    resolved = _without_dots(decoded)
+    if resolved != decoded:
+        # Some servers resolve dot segments, some route by the path as it came.
+        why = why or "it holds a dot segment"
+    return resolved, why
 
 
 def _without_dots(path: str) -> str:

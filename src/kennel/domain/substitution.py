@@ -33,6 +33,8 @@ _ENCODED = re.compile("Z2V0U2VjcmV0|dldFNlY3JldC|nZXRTZWNyZX")
 _SUSPECT = re.compile(b"ecret|" + _ENCODED.pattern.encode())
 _HEX = re.compile(r"%[0-9A-Fa-f]{2}")
 
+_LOOKED_AT = frozenset((b"authorization", b"proxy-authorization", TEMPLATE_HEADER))
+
 Header = tuple[bytes, bytes]
 Value = Callable[[Reference], str]
 
@@ -73,13 +75,11 @@ class Survey:
 def survey(headers: list[Header], raw_path: str, raw_query: str | None) -> Survey:
     """Every placeholder in a request's head; Refused for one that is malformed or where none may stand."""
     found = Survey()
+    suspicious = _SUSPECT.search
     for index, (name, value) in enumerate(headers):
-        if _SUSPECT.search(value) or name == b"authorization":
+        if suspicious(value) or name in _LOOKED_AT:
             _survey_header(found, index, name, value.decode("latin-1"))
-        if b"getsecret" in name:
-            raise Refused("secret_reference_malformed", "a header's name cannot hold a reference")
-        if name == TEMPLATE_HEADER:
-            found.template = True
+            found.template = found.template or name == TEMPLATE_HEADER
     if "ecret" in raw_path or "%" in raw_path:
         spans = find(_decoded(raw_path, plus=False)[0])
         found.add("path", spans)

@@ -59,7 +59,7 @@ class Answer:
             if incoming.version == "1.0" or not incoming.keep_alive or not incoming.complete or self.close:
                 self.close = True
                 framing += b"connection: close\r\n"
-            head = response_head(status, reason, self._hidden(fields), framing)
+            head = response_head(status, reason, fields if self._redactor is None else self._hidden(fields), framing)
         except (ValueError, zlib.error):
             return False
         self.status, self.begun = status, True
@@ -70,7 +70,10 @@ class Answer:
         """The fields and the line that frames the body; ValueError for an encoding that hides the secret."""
         incoming = self._exchange.incoming
         fields = response_fields(headers)
-        length = next((value for name, value in headers if name == b"content-length"), None)
+        length = None
+        for name, value in headers:
+            if name == b"content-length":
+                length = value
         if incoming.method == "HEAD" or status in (204, 304):
             return fields, b"content-length: %b\r\n" % length if length is not None and status != 204 else b""
         if self._redactor is not None:

@@ -146,7 +146,8 @@ class Conversation(asyncio.Protocol):
             self.close()
             return
         self.deadline = now + self.context.options.idle_timeout
-        self.hold_reading(BODY | HOST, False)
+        if self._paused:
+            self.hold_reading(BODY | HOST, False)
         if not self._advancing:
             self._advance()
             self._balance()
@@ -197,6 +198,8 @@ class Conversation(asyncio.Protocol):
         if self._draining:
             return
         owed = bool(self._reader.arrived) or (self._reader.broken is not None and exchange is not None)
+        if not owed and exchange is None and not self._paused:
+            return
         self.hold_reading(PIPELINE, owed)
         if exchange is not None:
             most = exchange.wanted_body or _BUFFER

@@ -49,6 +49,7 @@ class Journal:
         self._room.set()
         self._send: Callable[[bytes], None] | None = None
         self._sent = self.acknowledged
+        self._unsaved = False
         self._reader: _Reader | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._roll()
@@ -129,8 +130,12 @@ class Journal:
             path.unlink()
         if not self.full:
             self._room.set()
-        (self._folder / "acknowledged").write_text(str(through))
-        self._ship()
+        self._unsaved = True
+        # Who waits is served at once; the rest gathers.
+        if self._waiting or self.full:
+            self._ship()
+        else:
+            self._later()
 
     def _flush(self) -> int:
         if self._late:
@@ -158,6 +163,9 @@ class Journal:
             self._flush()
         except OSError as failure:
             log.error("the journal cannot be written: %s", failure)
+        if self._unsaved:
+            self._unsaved = False
+            (self._folder / "acknowledged").write_text(str(self.acknowledged))
         self._ship()
 
     def _ship(self) -> None:

@@ -22,6 +22,7 @@ _DROPPED_ON_SWITCH = frozenset(
     b" content-encoding".split()
 )
 _PLATFORM = (b"x-kennel-", b"cf-aig-")
+_NONE: frozenset[bytes] = frozenset()
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _UNPRINTABLE = re.compile(rb"[^\t\x20-\x7e\x80-\xff]")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
@@ -29,14 +30,10 @@ _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 
 def named_by_connection(headers: list[Header]) -> frozenset[bytes]:
     """The fields that a Connection field names: they end at this hop."""
-    for name, _ in headers:
-        if name == b"connection":
-            break
-    else:
-        return frozenset()
-    return frozenset(
-        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
-    )
+    named = [value for name, value in headers if name == b"connection"]
+    if not named:
+        return _NONE
+    return frozenset(token.strip().lower() for value in named for token in value.split(b","))
 
 
 def forwarded(headers: list[Header]) -> list[Header]:

@@ -20,6 +20,10 @@ MAX_FIELDS = 100
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
 
+_MATTER = frozenset(
+    b"host content-length transfer-encoding expect connection upgrade sec-websocket-key sec-websocket-version".split()
+)
+
 Header = tuple[bytes, bytes]
 
 
@@ -28,12 +32,13 @@ class Incoming:
 
     __slots__ = (
         "body", "chunked", "close", "complete", "expects", "fault", "headers", "host", "keep_alive", "leftover",
-        "length", "method", "raw", "sink", "size", "target", "version", "waiter", "websocket",
+        "length", "matter", "method", "raw", "sink", "size", "target", "version", "waiter", "websocket",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.raw = b""
         self.headers: list[Header] = []
+        self.matter: list[Header] = []
         self.method = ""
         self.version = "1.1"
         self.target: Target | None = None
@@ -145,11 +150,15 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # After the head, these are trailers: read, bounded by the body's chunks, and dropped.
-        if self._in_head and self._now is not None:
-            self._now.headers.append((name.lower(), value))
-            if len(self._now.headers) > MAX_FIELDS:
-                self._now.headers.pop()
-                self._now.fault = Refused("request_too_large", f"more than {MAX_FIELDS} header fields")
+        now = self._now
+        if self._in_head and now is not None:
+            header = (name.lower(), value)
+            now.headers.append(header)
+            if header[0] in _MATTER:
+                now.matter.append(header)
+            if len(now.headers) > MAX_FIELDS:
+                now.headers.pop()
+                now.fault = Refused("request_too_large", f"more than {MAX_FIELDS} header fields")
 
     def on_headers_complete(self) -> None:
         now = self._now
@@ -185,16 +194,18 @@ def _judge_head(now: Incoming) -> Refused | None:
     if isinstance(target, str):
         return Refused("target_invalid", target)
     now.target = target
-    hosts = [value for name, value in now.headers if name == b"host"]
+    hosts = [value for name, value in now.matter if name == b"host"]
     if len(hosts) != 1:
         return Refused("host_missing", f"{len(hosts)} Host fields")
     now.host = hosts[0]
+    if len(now.matter) == 1:
+        return None
     return _judge_framing(now) or _judge_switch(now)
 
 
 def _judge_framing(now: Incoming) -> Refused | None:
-    lengths = [value for name, value in now.headers if name == b"content-length"]
-    codings = [value for name, value in now.headers if name == b"transfer-encoding"]
+    lengths = [value for name, value in now.matter if name == b"content-length"]
+    codings = [value for name, value in now.matter if name == b"transfer-encoding"]
     if codings:
         if lengths or now.version == "1.0" or len(codings) > 1 or codings[0].lower() != b"chunked":
             return Refused("request_malformed", "the only transfer coding is 'chunked', alone, in HTTP/1.1")
@@ -203,7 +214,7 @@ def _judge_framing(now: Incoming) -> Refused | None:
         if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
             return Refused("request_malformed", "Content-Length must be one number")
         now.length = int(lengths[0])
-    for name, value in now.headers:
+    for name, value in now.matter:
         if name == b"expect":
             if value.lower() != b"100-continue":
                 return Refused("expectation_refused", "the only expectation is 100-continue")
@@ -212,12 +223,12 @@ def _judge_framing(now: Incoming) -> Refused | None:
 
 
 def _judge_switch(now: Incoming) -> Refused | None:
-    upgrades = [value.strip().lower() for name, value in now.headers if name == b"upgrade"]
-    tokens = {t.strip().lower() for name, value in now.headers if name == b"connection" for t in value.split(b",")}
+    upgrades = [value.strip().lower() for name, value in now.matter if name == b"upgrade"]
+    tokens = {t.strip().lower() for name, value in now.matter if name == b"connection" for t in value.split(b",")}
     if not upgrades or b"upgrade" not in tokens or upgrades == [b"h2c"]:
         return None
-    keys = [value for name, value in now.headers if name == b"sec-websocket-key"]
-    versions = [value for name, value in now.headers if name == b"sec-websocket-version"]
+    keys = [value for name, value in now.matter if name == b"sec-websocket-key"]
+    versions = [value for name, value in now.matter if name == b"sec-websocket-version"]
     fits = upgrades == [b"websocket"] and len(keys) == 1 and _KEY.fullmatch(keys[0]) and versions == [b"13"]
     if not fits or now.method != "GET" or now.chunked or now.length:
         return Refused("upgrade_refused", "only a whole websocket upgrade is passed on")

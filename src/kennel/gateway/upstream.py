@@ -175,14 +175,13 @@ class Upstream(asyncio.Protocol):
             else:
                 reply.on_interim(status)
             return
-        why = _fault(self._fields)
+        framed, why = _framing(self._fields)
         if why is not None:
             self._fail(reply, why)
             return
         self._head_done = True
         if self._parser.get_http_version() != "1.1" or not self._parser.should_keep_alive():
             self.clean = False
-        framed = any(name in (b"content-length", b"transfer-encoding") for name, _ in self._fields)
         self._until_close = not framed and not self._bodiless and status not in (204, 304)
         if not reply.on_head(status, self._reason, self._fields):
             self._fail(reply, "a response that cannot be passed on")
@@ -233,14 +232,16 @@ class Upstream(asyncio.Protocol):
             self.transport.abort()
 
 
-def _fault(fields: list[Header]) -> str | None:
-    """Why a response's framing cannot be trusted, or None."""
+def _framing(fields: list[Header]) -> tuple[bool, str | None]:
+    """Whether a response frames its body, and why its framing cannot be trusted, or None."""
+    framing = [field for field in fields if field[0] in (b"content-length", b"transfer-encoding")]
     if len(fields) > MAX_FIELDS:
-        return f"more than {MAX_FIELDS} fields"
-    lengths = [value for name, value in fields if name == b"content-length"]
-    codings = [value for name, value in fields if name == b"transfer-encoding"]
-    if len(lengths) > 1 or (lengths and not lengths[0].isdigit()):
-        return "Content-Length is not one number"
-    if codings and (lengths or len(codings) > 1 or codings[0].lower() != b"chunked"):
-        return "the only transfer coding is 'chunked', alone"
-    return None
+        return False, f"more than {MAX_FIELDS} fields"
+    if not framing:
+        return False, None
+    if len(framing) > 1:
+        return True, "more than one field frames the body"
+    name, value = framing[0]
+    if name == b"content-length":
+        return True, None if value.isdigit() else "Content-Length is not one number"
+    return True, None if value.lower() == b"chunked" else "the only transfer coding is 'chunked', alone"
