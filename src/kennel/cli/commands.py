@@ -22,6 +22,7 @@ for name, home, group, text in (
     ("sandbox", "sandbox:app", SANDBOXES, "Create, list, start, put to sleep and destroy sandboxes."),
     ("exec", "execute:execute", SANDBOXES, "Run a command in a sandbox: kennel exec NAME -- ARGV…"),
     ("logs", "logs:logs", SANDBOXES, "Show who asked what of a sandbox, and what came of it."),
+    ("cp", "copy:copy", SANDBOXES, "Copy files and directories: kennel cp SRC DST, either NAME:/path."),
     ("run", "script:run", SANDBOXES, "Run Python with `itx`, a client of the project, in scope."),
     ("room", "room:app", SANDBOXES, "Run commands and talk in a room; clean it up."),
     ("stream", "stream:app", PROJECT, "List streams, append events of your own, export."),

@@ -171,10 +171,10 @@ class Git:
             command = Command(argv=argv, cwd=cwd, env={**state.env, **env}, stdin=stdin, timeout_ms=timeout_ms)
             outcome = await live.guest.exec(command)
         if outcome.exit_code or outcome.timed_out:
-            told = rules.redacted(outcome.stderr.decode("utf-8", "replace"), user if password else None, password)
             raise rules.failure(
-                outcome.exit_code, told, timed_out=outcome.timed_out, fallback=fallback,
-                details={"directory": cwd} if details is None else details,
+                outcome.exit_code, outcome.stderr.decode("utf-8", "replace"), timed_out=outcome.timed_out,
+                fallback=fallback, details={"directory": cwd} if details is None else details,
+                secrets=(password, user),
             )  # fmt: skip
         return outcome
 

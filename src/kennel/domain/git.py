@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from kennel.wire.errors import KennelError, error
 
 MAX_URL = 2048
+_SHORTEST = 4
+"""Characters of a secret worth hiding: a shorter one would tear words apart, and guessing it takes no log."""
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 _SCP = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:(?!/?/)[^\s:][^\s]*")
 _PLAIN = re.compile(r"[^\s\x00-\x1f\x7f]+")
@@ -94,23 +96,33 @@ def check_branch(name: str) -> str:
 def redacted(text: str, *secrets: str | None) -> str:
     """Text without these secrets, as they are and percent-encoded, and without userinfo in addresses."""
     for secret in secrets:
-        if secret:
+        if secret and len(secret) >= _SHORTEST:
             for form in {secret, quote(secret, safe="")}:
                 text = text.replace(form, "***")
     return _USERINFO.sub("***@", text)
 
 
-def failure(code: int, words: str, *, timed_out: bool, fallback: str, details: dict[str, Any]) -> KennelError:
-    """Why a git command failed; `words` are its stderr, redacted."""
-    details = {**details, "stderr": words[-2000:], "exitCode": code}
-    last = next((line for line in reversed(words.splitlines()) if line.strip()), "")
+def failure(
+    code: int,
+    words: str,
+    *,
+    timed_out: bool,
+    fallback: str,
+    details: dict[str, Any],
+    secrets: tuple[str | None, ...] = (),
+) -> KennelError:
+    """Why a git command failed; `words` are its stderr, in which the `secrets` are hidden once it is understood."""
+    shown = redacted(words, *secrets)
+    details = {**details, "stderr": shown[-2000:], "exitCode": code}
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    told = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "it failed")
     if timed_out:
         return error("GIT_NETWORK_ERROR", "git did not end in time", details=details, admitted="yes")
     if code == 127:
         return error("NOT_SUPPORTED", "this image has no git", details=details, admitted="no")
     lowered = words.lower()
     found = next((name for pattern, name in _WHY if pattern.search(lowered)), fallback)
-    return error(found, f"git: {last.strip()[:500]}", details=details, admitted="yes")
+    return error(found, f"git: {told[:500]}", details=details, admitted="yes")
 
 
 def parse_status(data: bytes) -> dict[str, Any]:

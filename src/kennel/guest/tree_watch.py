@@ -209,13 +209,17 @@ class TreeWatch:
             self._cookies.discard(cookie)
             self._tell("modify" if written else "move_to", path, is_directory)
         for bit, kind in _KINDS:
-            if mask & bit:
+            if mask & bit and not (bit == ATTRIB and self._nameless(path, name)):
                 self._tell(kind, path, is_directory)
         if is_directory and self._recursive:
             if mask & MOVED_FROM:
                 self._drop(path)
             elif mask & (CREATE | MOVED_TO):
                 self._grow(path, tell=bool(mask & CREATE))
+
+    def _nameless(self, path: bytes, name: bytes) -> bool:
+        """Whether this is the number that an overlay gives a file without a name, such as our own unfinished ones."""
+        return name[:1] == b"#" and name[1:].isdigit() and not os.path.lexists(self._full(path))
 
     def _tell(self, kind: str, path: bytes, is_directory: bool) -> None:
         if self._listener is None or (path and self._exclude.match(path)):
