@@ -61,6 +61,8 @@ def _kind(kind: inspect.Type) -> str:
             return "true or false"
         case inspect.NoneType():
             return "null"
+        case inspect.LiteralType(values=values):
+            return " or ".join(f'"{value}"' for value in values)
         case inspect.ListType(item_type=item):
             return f"list of {_kind(item)}"
         case inspect.DictType(value_type=value):

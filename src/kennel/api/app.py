@@ -20,6 +20,7 @@ from kennel.api.gate import Gate
 from kennel.api.openapi import document
 from kennel.api.routes import audit, health, images, keys, observation, projects, rooms, sandboxes, sessions, streams
 from kennel.api.routes import exec as exec_routes
+from kennel.api.room_access import LinkDoor
 from kennel.api.services import ApiSettings, Services
 
 _NOUNS = (health, exec_routes, observation, sandboxes, sessions, projects, keys, images, audit, streams, rooms)
@@ -57,6 +58,6 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
     # The last one added is the outermost.
     app.add_middleware(BodyLimit)
     app.add_middleware(rooms.RawRoomPath)
-    app.add_middleware(Gate, keys=services.keys, settings=settings)
+    app.add_middleware(Gate, keys=services.keys, settings=settings, links=LinkDoor(services.rooms))
     app.add_middleware(CatchAll)
     return app

@@ -8,11 +8,13 @@ except below `/console`, where a session takes the key's place (api/console/door
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kennel.api.failures import failure_response
 from kennel.api.services import ApiSettings, Keys
+from kennel.domain.membership import PREFIX as LINK_PREFIX
 from kennel.domain.principal import Principal
 from kennel.wire.errors import KennelError, error
 
@@ -21,6 +23,11 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN_PRINCIPAL = Principal("open", None, frozenset({"admin"}))
 """Who everybody is when keys are turned off."""
 MAX_TOKEN = 512
+LINK_HEADER = b"x-kennel-room-link"
+"""Where a join link's token may stand instead of `Authorization`."""
+
+Links = Callable[[Scope, str], Awaitable[Principal]]
+"""Lets the holder of a join link in (api/room_access.py)."""
 CONSOLE = "/console"
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?)\.?(?::([0-9]{1,5}))?")
@@ -49,9 +56,10 @@ def _keyless(scope: Scope) -> bool:
 class Gate:
     """Refuses what must not come in and puts the caller's principal in the scope."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, settings: ApiSettings) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, settings: ApiSettings, links: Links | None = None) -> None:
         self._app = app
         self._keys = keys
+        self._links = links
         self._open = settings.open
         self._extra = frozenset(name.lower() for name in settings.allowed_hosts)
         self._hosts = LOOPBACK_HOSTS | self._extra
@@ -92,9 +100,13 @@ class Gate:
             raise error("ORIGIN_REFUSED", "pages of this origin may not call here")
 
     async def _authenticate(self, scope: Scope) -> Principal:
-        value = _header(scope, b"authorization") or ""
-        scheme, _, token = value.partition(" ")
+        value = _header(scope, b"authorization")
+        if value is None and (link := _header(scope, LINK_HEADER)):
+            value = f"Bearer {link}"
+        scheme, _, token = (value or "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN or not token.isascii():
             raise error("UNAUTHORIZED", "a key is needed")
+        if self._links is not None and token.startswith(LINK_PREFIX):
+            return await self._links(scope, token)
         return await self._keys.authenticate(token)

@@ -13,8 +13,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from kennel.api.body import MAX_BODY, MAX_EXEC_BODY, MAX_STDIN
+from kennel.control.rooms import RoomTalk, RoomView
 from kennel.control.streams import Verification
+from kennel.control.turns import Reply
 from kennel.domain.event import Event
+from kennel.domain.membership import LinkView, MemberView
 from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
 from kennel.wire.results import ExecResult, SandboxView
@@ -37,6 +40,8 @@ OF_EXEC = (
     "COMMAND_NOT_FOUND", "COMMAND_PERMISSION_DENIED", "PROCESS_SPAWN_FAILED", "SESSION_TERMINATED",
     "SESSION_DESTROYED", "RESOURCE_BUSY", "COMMAND_EXECUTION_ERROR", "PAYLOAD_TOO_LARGE", "NOT_SUPPORTED",
 )  # fmt: skip
+
+_SHAPES = (ExecResult, SandboxView, Event, Projection, Verification, RoomView, RoomTalk, Reply, MemberView, LinkView)
 
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -99,7 +104,8 @@ def document(app: FastAPI) -> dict[str, Any]:
     for generated in ("HTTPValidationError", "ValidationError"):
         schemas.pop(generated, None)
     _, shapes = msgspec.json.schema_components(
-        [ExecResult, SandboxView, Event, Projection, Verification], ref_template="#/components/schemas/{name}"
+        _SHAPES,
+        ref_template="#/components/schemas/{name}",
     )
     schemas.update(shapes)
     schemas["Error"] = ERROR_SCHEMA

@@ -15,10 +15,14 @@ from msgspec import UNSET, UnsetType
 
 from kennel.control.live_state import Update
 from kennel.control.projection import Snapshot
+from kennel.control.room_feed import Passing
+from kennel.control.rooms import RoomTalk, RoomView
 from kennel.control.streams import OutsideEvent, Verification
+from kennel.control.turns import Reply
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
+from kennel.domain.membership import Guest, LinkView, MemberView, Role
 from kennel.domain.principal import Principal
 from kennel.wire.node import Counters
 from kennel.wire.results import SandboxView
@@ -95,11 +99,67 @@ class Projects(Protocol):
     async def require(self, name: str) -> None: ...
 
 
-class Rooms(Protocol):
-    """Rooms' commands; see control/rooms.py."""
+class RoomMembers(Protocol):
+    """Who is in rooms; see control/members.py."""
 
-    async def exec(self, who: Principal, project: str, room_id: str, cmd: str) -> tuple[Outcome, bool]: ...
+    async def join(
+        self,
+        who: Principal,
+        project: str,
+        room_id: str,
+        user_id: str,
+        *,
+        role: Role | None,
+        newcomer: Role,
+        may_change: bool,
+        seconds: float | None,
+    ) -> MemberView: ...
+    async def list(self, project: str, room_id: str) -> Sequence[MemberView]: ...
+    async def leave(self, who: Principal, project: str, room_id: str, user_id: str) -> None: ...
+
+
+class RoomLinks(Protocol):
+    """Rooms' join links; see control/links.py."""
+
+    async def create(
+        self,
+        who: Principal,
+        project: str,
+        room_id: str,
+        *,
+        role: Role,
+        name: str,
+        user_id: str | None,
+        seconds: float | None,
+    ) -> tuple[str, LinkView]: ...
+    async def authenticate(self, token: str) -> Guest: ...
+    async def list(self, project: str, room_id: str) -> Sequence[LinkView]: ...
+    async def revoke(self, who: Principal, project: str, room_id: str, link_id: str | None) -> Sequence[str]: ...
+
+
+class Rooms(Protocol):
+    """Rooms: talk, commands, cleanup, looking; see control/rooms.py."""
+
+    async def exec(
+        self, who: Principal, project: str, room_id: str, cmd: str, user_id: str | None = None
+    ) -> tuple[Outcome, bool]: ...
+    async def say(
+        self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None
+    ) -> Reply: ...
     async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]: ...
+    async def view(self, project: str, room_id: str) -> RoomTalk: ...
+    async def list(
+        self, project: str, *, limit: int = 100, cursor: str | None = None
+    ) -> tuple[Sequence[RoomView], str | None]: ...
+    async def configure(self, who: Principal, project: str, room_id: str, changes: dict[str, Any]) -> RoomView: ...
+    async def head(self, project: str, room_id: str) -> int: ...
+    def follow(
+        self, who: Principal, project: str, room_id: str, *, after: int
+    ) -> AsyncIterator[Event | Gap | Passing]: ...
+    @property
+    def members(self) -> RoomMembers: ...
+    @property
+    def links(self) -> RoomLinks: ...
 
 
 class Streams(Protocol):

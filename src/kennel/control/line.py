@@ -16,6 +16,14 @@ class Line:
     def __init__(self) -> None:
         self._places: deque[asyncio.Future[None]] = deque()
 
+    def __len__(self) -> int:
+        """Those who have their turn or wait for it."""
+        return len(self._places)
+
+    def ahead(self, place: asyncio.Future[None]) -> int:
+        """How many places are before this one."""
+        return self._places.index(place)
+
     def take(self) -> asyncio.Future[None]:
         """A place at the end of the line; done when its turn has come."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,290 +1,303 @@
-"""Owns rooms' commands: which sandbox a room has now, made on first use, and its one shell session.
+"""Owns rooms as callers see them: commands, cleanup, looking, settings; and what a crash left of turns and cleanups.
 
-Called by the rooms routes. Invariants: a room's stream decides its sandbox, so any number of control processes agree on
-one, and it names only sandboxes that the room itself made; a command that was waiting when its room was cleaned never
-runs in the next sandbox; commands of one room run in the order they came, and only so many may wait.
+Called by the rooms routes and assemble. Invariants: looking at a room makes nothing; a cleanup is on the log before
+anything is destroyed, ends every turn that was open then, and is finished by whoever touches the room next if it is cut
+off; only a new message, command, setting, member or link opens a cleaned room again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
-from kennel.control.line import Line
-from kennel.domain import room
-from kennel.domain.command import DEFAULT_CWD, Command, Outcome
-from kennel.domain.create_options import CreateOptions
-from kennel.domain.event import fact
-from kennel.domain.principal import Principal
-from kennel.domain.room import RoomState, Shell
+import msgspec
+
+from kennel.control.links import Links
+from kennel.control.members import Members
+from kennel.control.room_book import Room, RoomBook
+from kennel.control.room_feed import Passing
+from kennel.control.room_shell import RoomSandboxes, RoomShell
+from kennel.control.turns import Reply, TurnOptions, Turns
+from kennel.domain import membership, room, turn
+from kennel.domain.command import Outcome
+from kennel.domain.event import Event, Gap, fact
+from kennel.domain.membership import Guest
+from kennel.domain.principal import SYSTEM, Principal
+from kennel.domain.room import Habits
+from kennel.domain.turn import Message
 from kennel.ports.event_log import EventLog
+from kennel.ports.model import Model
 from kennel.wire.errors import KennelError, error
 
 logger = logging.getLogger("kennel.rooms")
 
-MAX_WAITING = 256
-"""Calls of one room that run or wait at once in this process."""
-MAX_ATTEMPTS = 16
-"""Turns of look, decide, act before a contended room answers RESOURCE_BUSY."""
-MAX_IDLE_ROOMS = 4096
-"""Rooms whose fold is kept in memory with nothing running; the longest unused go first and cost a re-read."""
-OPTIONS = CreateOptions(persist="disk")
-"""A room's sandbox: installed packages last for the room's life, so the whole disk is kept."""
-
-_GONE = ("SANDBOX_DESTROYED", "SANDBOX_NOT_FOUND")
+PREFIX = "/rooms"
+PAGE = 100
+"""Streams looked at together."""
+CANCEL_SECONDS = 5.0
+"""What the turns of a cleaned room get to end."""
+STALE_MS = 3_600_000
+"""Milliseconds after which a turn that another process began is surely over."""
 
 
-class RoomSandboxes(Protocol):
-    """What rooms need of the lifecycle service."""
+class RoomView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A room as lists show it; `waiting` counts its turns without an end. Times are ISO 8601 in UTC."""
 
-    async def create(
-        self, who: Principal, project: str, path: str, options: CreateOptions, request_id: str | None
-    ) -> object: ...
-    async def exec(self, who: Principal, project: str, path: str, command: Command) -> tuple[Outcome, bool]: ...
-    async def destroy(self, who: Principal, project: str, path: str) -> None: ...
-    async def open_session(
-        self,
-        who: Principal,
-        project: str,
-        path: str,
-        session_id: str,
-        *,
-        cwd: str,
-        env: dict[str, str],
-        user: str | None,
-        replace: bool,
-    ) -> None: ...
-    async def session_state(
-        self, who: Principal, project: str, path: str, session_id: str
-    ) -> tuple[str, dict[str, str]]: ...
-
-
-@dataclass(slots=True)
-class _Room:
-    """One room in this process: its fold and the order of its commands."""
-
-    project: str
     room_id: str
-    stream: str
-    state: RoomState = field(default_factory=RoomState)
-    line: Line = field(default_factory=Line)
-    change: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+    title: str | None
+    settings: Habits
+    opened_at: str
+    active_at: str
+    sandbox: str | None
+    members: int
+    said: int
+    waiting: int
+
+
+class RoomTalk(RoomView, frozen=True, rename="camel", kw_only=True):
+    """A room with its latest messages, oldest first."""
+
+    messages: list[Message]
 
 
 class Rooms:
-    """Rooms of every project, over the log and the sandboxes; a command gets `timeout_ms`, then exit code 124."""
+    """Rooms of every project, over the log, the sandboxes and a model; a command gets `timeout_ms`, then exit 124."""
 
-    def __init__(self, log: EventLog, sandboxes: RoomSandboxes, *, timeout_ms: int = room.TIMEOUT_MS) -> None:
-        self._log = log
-        self._sandboxes = sandboxes
-        self._timeout_ms = timeout_ms
-        self._rooms: dict[tuple[str, str], _Room] = {}
+    def __init__(
+        self,
+        log: EventLog,
+        sandboxes: RoomSandboxes,
+        model: Model,
+        options: TurnOptions | None = None,
+        *,
+        timeout_ms: int = room.TIMEOUT_MS,
+    ) -> None:
+        self._book = RoomBook(log)
+        self._shell = RoomShell(self._book, sandboxes, timeout_ms=timeout_ms)
+        self._options = options or TurnOptions()
+        self._began = time.time() * 1000
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.turns = Turns(self._book, self._shell, model, self._options)
+        self.members = Members(self._book)
+        self.links = Links(self._book)
 
-    async def exec(self, who: Principal, project: str, room_id: str, cmd: str) -> tuple[Outcome, bool]:
+    async def exec(
+        self, who: Principal, project: str, room_id: str, cmd: str, user_id: str | None = None
+    ) -> tuple[Outcome, bool]:
         """Runs `cmd` in the room's shell, making the room's sandbox if it has none; the bool is an out-of-memory kill.
 
-        Raises RESOURCE_BUSY when too many calls wait, SANDBOX_DESTROYED when the room was cleaned before the command's
-        turn came, and whatever creating or running meets.
+        Raises RESOURCE_BUSY when too many calls wait, QUOTA_EXCEEDED, FORBIDDEN for an observer, SANDBOX_DESTROYED when
+        the room was cleaned before the command's turn came, and whatever creating or running meets.
         """
-        async with self._use(project, room_id) as here:
-            place = here.line.take()
-            try:
-                await self._refresh(here)
-                cleanups = here.state.cleanups
-                await place
-                for _ in range(MAX_ATTEMPTS):
-                    path = await self._sandbox(who, here, cleanups)
-                    try:
-                        return await self._run(who, here, path, cmd)
-                    except KennelError as failure:
-                        if failure.code not in _GONE or failure.admitted in ("yes", "unknown"):
-                            raise
-                    await self._replace(who, here, path)
-            finally:
-                here.line.leave(place)
-        raise _busy("the room's sandbox keeps going away")
+        with self._book.use(project, room_id) as here, self._shell.place(here) as wait:
+            await self._book.refresh(here)
+            self._mend(here)
+            membership.require_driver(here.state.members, user_id)
+            self.turns.limit_commands(here)
+            return await self._shell.run(who, here, cmd, here.state.cleanups, wait)
 
-    async def cleanup(self, who: Principal, project: str, room_id: str) -> list[str]:
-        """Destroys the room's sandbox, running commands included; the errors met, none when all is gone.
+    async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]:
+        """Empties the room and destroys its sandbox, running turns and commands included; the errors met.
 
         Idempotent; an unknown room is clean already. What could not be destroyed is tried again by the next call.
         """
-        async with self._use(project, room_id) as here:
+        with self._book.use(project, room_id) as here:
+            here.mended = True
             async with here.change:
-                await self._refresh(here)
-                if here.state.path is not None:
-                    await self._record(who, here, room.CLEANUP_REQUESTED, {"roomId": room_id})
-                doomed = [path for path in here.state.uncleaned if path != here.state.path]
-            found = [await self._destroy(who, here, path) for path in doomed]
+                await self._book.refresh(here)
+                if here.state.opened_at is not None:
+                    await self._close(who, here)
+                doomed = here.state.doomed
+            overtaken = [one for one in here.running.values() if one.said and one.id not in here.state.talk.open]
+            for one in overtaken:
+                one.cancel()
+            self._book.nudge(project, room_id)
+            found = [await self._shell.destroy(who, here, path) for path in doomed]
+            if overtaken:
+                await asyncio.wait([asyncio.ensure_future(one.gone()) for one in overtaken], timeout=CANCEL_SECONDS)
             return [complaint for complaint in found if complaint is not None]
 
-    @asynccontextmanager
-    async def _use(self, project: str, room_id: str) -> AsyncIterator[_Room]:
-        """The room's entry, held so that it is not forgotten; RESOURCE_BUSY when it is too crowded."""
-        key = (project, room.stream_of(room_id))
-        here = self._rooms.pop(key, None) or _Room(project, room_id, key[1])
-        self._rooms[key] = here
-        if here.users >= MAX_WAITING:
-            raise _busy("too many calls wait for this room")
-        here.users += 1
+    async def _close(self, who: Principal, here: Room) -> None:
+        """Ends every open turn and the room as it is, in one batch."""
+        cancelled = [
+            fact(who, turn.TURN_ENDED, turn.ended(one, "cancelled", code="OPERATION_INTERRUPTED"))
+            for one in here.state.talk.open[-PAGE:]
+        ]
+        await self._book.record(here, *cancelled, fact(who, room.CLEANUP_REQUESTED, {"roomId": here.room_id}))
+        here.seen.clear()
+
+    async def say(self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None) -> Reply:
+        """Says something in the room and waits for the model's reply; see `Turns.send`."""
+        with self._book.use(project, room_id) as here:
+            if not here.mended:
+                await self._book.refresh(here)
+                self._mend(here)
+            return await self.turns.send(who, project, room_id, text, user_id)
+
+    async def view(self, project: str, room_id: str) -> RoomTalk:
+        """The room and its latest messages; NOT_FOUND when nobody has used it, or not since its cleanup."""
+        with self._book.use(project, room_id) as here:
+            await self._book.refresh(here)
+            view = self._view(here)
+            if view is None:
+                raise error("NOT_FOUND", "there is no such room", hint="a room is made by its first use")
+            history = here.state.habits.history
+            kept = here.state.talk.messages(self._options.history if history is None else history)
+            return RoomTalk(**{name: getattr(view, name) for name in view.__struct_fields__}, messages=kept)
+
+    async def list(
+        self, project: str, *, limit: int = PAGE, cursor: str | None = None
+    ) -> tuple[list[RoomView], str | None]:
+        """Rooms in use, in the order of their streams, after `cursor`; and the cursor of the next page."""
+        found: list[RoomView] = []
+        after = cursor or PREFIX
+        while len(found) <= limit:
+            paths = await self._book.log.paths(project, PREFIX, after=after, limit=PAGE)
+            for path in paths:
+                with self._book.use_stream(project, path) as here:
+                    await self._book.refresh(here)
+                    view = self._view(here)
+                if view is not None:
+                    if len(found) == limit:
+                        return found, after
+                    found.append(view)
+                after = path
+            if len(paths) < PAGE:
+                break
+        return found, None
+
+    @staticmethod
+    def _view(here: Room) -> RoomView | None:
+        """The room as lists show it; None for one that is not in use, or a stream that is no room's."""
+        state = here.state
+        if state.opened_at is None or state.room_id is None or room.stream_of(state.room_id) != here.stream:
+            return None
+        return RoomView(
+            room_id=state.room_id,
+            title=state.title,
+            settings=state.habits,
+            opened_at=state.opened_at,
+            active_at=state.active_at or state.opened_at,
+            sandbox=state.path,
+            members=len(state.members),
+            said=len(state.talk.said),
+            waiting=len(state.talk.open),
+        )
+
+    async def configure(self, who: Principal, project: str, room_id: str, changes: dict[str, Any]) -> RoomView:
+        """Changes `title` and `settings`, of which only what is given; null takes one away. Opens the room."""
+        with self._book.use(project, room_id) as here:
+            await self._book.refresh(here)
+            if changes or here.state.opened_at is None:
+                await self._book.record_open(here, who, fact(who, room.CONFIGURED, changes))
+            view = self._view(here)
+            if view is None:
+                raise error("RESOURCE_BUSY", "the room was cleaned meanwhile", admitted="yes", retry_after_ms=100)
+            return view
+
+    async def follow(
+        self, who: Principal, project: str, room_id: str, *, after: int
+    ) -> AsyncIterator[Event | Gap | Passing]:
+        """The room's events and what passes by between them; ends when a link that it goes by is no good any more."""
+        items = self._book.follow(project, room_id, after=after)
         try:
-            yield here
+            async for item in items:
+                if isinstance(who, Guest):
+                    try:
+                        await self.links.check(who)
+                    except KennelError:
+                        return
+                if not isinstance(item, Passing) or item.kind != "nudge":
+                    yield item
         finally:
-            here.users -= 1
-            if len(self._rooms) > MAX_IDLE_ROOMS:
-                self._forget()
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                await close()
 
-    def _forget(self) -> None:
-        """Drops the longest unused room that is idle; entries are in the order of their last use."""
-        for key, here in self._rooms.items():
-            if here.users == 0:
-                del self._rooms[key]
-                return
+    async def head(self, project: str, room_id: str) -> int:
+        """The offset of the room's last event; STREAM_NOT_FOUND when it has none."""
+        found = await self._book.log.head(project, room.stream_of(room_id))
+        if found is None:
+            raise error("STREAM_NOT_FOUND", "nothing has happened in this room yet")
+        return found
 
-    async def _refresh(self, here: _Room) -> None:
-        """Folds what the room's stream says since the last look; a stream that does not exist says nothing."""
-        while True:
-            try:
-                events = await self._log.read(here.project, here.stream, after=here.state.offset)
-            except KennelError as failure:
-                if failure.code == "STREAM_NOT_FOUND":
-                    return
-                raise
-            if not events:
-                return
-            for event in events:
-                if event.offset == here.state.offset + 1:  # another task may have folded it meanwhile
-                    here.state = room.evolve(here.state, event)
+    # --- what a crash left
 
-    async def _record(
-        self, who: Principal, here: _Room, type_: str, payload: dict[str, Any], offset: int | None = None
-    ) -> None:
-        await self._log.append(here.project, here.stream, [fact(who, type_, payload, offset=offset)])
-        await self._refresh(here)
+    def _mend(self, here: Room) -> None:
+        """Has the leftovers of another process seen to, once for each room that this one takes up."""
+        if here.mended:
+            return
+        here.mended = True
+        if here.state.doomed or self._orphans(here):
+            self._keep(asyncio.create_task(self._mend_in_background(here), name=f"mend {here.stream}"))
 
-    async def _sandbox(self, who: Principal, here: _Room, cleanups: int) -> str:
-        """The path of the room's sandbox, made if there is none; SANDBOX_DESTROYED once the room was cleaned."""
-        for _ in range(MAX_ATTEMPTS):
-            await self._refresh(here)
-            if here.state.cleanups != cleanups:
-                raise error(
-                    "SANDBOX_DESTROYED", "the room was cleaned while this command waited", admitted="no", hint=""
-                )
-            if here.state.path is not None:
-                return here.state.path
-            async with here.change:
-                await self._refresh(here)
-                if here.state.path is None and here.state.cleanups == cleanups:
-                    await self._assign(who, here)
-        raise _busy("the room's stream is contended")
-
-    async def _replace(self, who: Principal, here: _Room, gone: str) -> None:
-        """Moves on from a sandbox that others destroyed; does nothing if the room has moved on by itself."""
-        async with here.change:
-            await self._refresh(here)
-            if here.state.path == gone:
-                await self._assign(who, here)
-
-    async def _assign(self, who: Principal, here: _Room) -> None:
-        """Makes the next generation's sandbox, then claims it for the room; the loser of a race folds the winner's.
-
-        In this order the stream never names a sandbox that is not the room's own. A crash in between is mended by the
-        next use, which derives the same path and the same request id.
-        """
-        before = here.state
-        generation = await self._make(who, here, before.generation + 1)
-        path = room.sandbox_path(here.room_id, generation)
-        payload: dict[str, Any] = {"path": path, "generation": generation, "roomId": here.room_id}
-        if before.path is not None:
-            payload["insteadOf"] = before.path
+    async def _mend_in_background(self, here: Room) -> None:
         try:
-            # A new stream's first event is its own birth, so the first assignment lands at 2.
-            await self._record(who, here, room.ASSIGNED, payload, max(before.offset, 1) + 1)
+            await self._finish(here)
         except KennelError as failure:
-            if failure.code != "OFFSET_CONFLICT":
-                raise
-            await self._refresh(here)
+            here.mended = False
+            logger.warning("what a crash left of %s is still there: %s", here.stream, failure)
 
-    async def _make(self, who: Principal, here: _Room, generation: int) -> int:
-        """Creates the first free generation from `generation` on and returns its number.
+    def _orphans(self, here: Room) -> Sequence[str]:
+        """Open turns that no process has in hand: begun before this one was, or too long ago."""
+        began = {one.turn: one.message.ts for one in here.state.talk.said}
+        before = max(self._began, time.time() * 1000 - STALE_MS)
+        return [one for one in here.state.talk.open if one not in here.running and began.get(one, 0) < before]
 
-        A generation is passed over when its name is retired, or when a caller has made a pet of that name: only names
-        with a dot, from `.2` on, are out of a public create's reach.
-        """
-        for attempt in range(MAX_ATTEMPTS):
-            path = room.sandbox_path(here.room_id, generation)
-            # The blank keeps this id apart from every Idempotency-Key, which cannot hold one.
-            request = f"room {hashlib.sha256(path.encode()).hexdigest()[:32]}"
-            try:
-                await self._sandboxes.create(who, here.project, path, OPTIONS, request)
-                return generation
-            except KennelError as failure:
-                if failure.code in ("SANDBOX_EXISTS", "SANDBOX_DESTROYED"):
-                    generation += 1
-                elif failure.code == "SANDBOX_CREATING":  # another process is at it
-                    await asyncio.sleep(min(0.02 * 2**attempt, 1.0))
-                else:
-                    raise
-        raise _busy("the room's sandbox is being made elsewhere")
+    async def _finish(self, here: Room) -> None:
+        """Ends orphaned turns and destroys what a cleanup had begun to."""
+        with self._book.hold(here):
+            code, message = "OPERATION_INTERRUPTED", "Kennel was stopped during this turn"
+            ends = [turn.ended(one, "interrupted", code=code, message=message) for one in self._orphans(here)]
+            if ends:
+                await self._book.record(here, *(fact(SYSTEM, turn.TURN_ENDED, end) for end in ends))
+            for path in here.state.doomed:
+                complaint = await self._shell.destroy(SYSTEM, here, path)
+                if complaint is not None:
+                    raise error("NODE_UNAVAILABLE", complaint)
 
-    async def _run(self, who: Principal, here: _Room, path: str, cmd: str) -> tuple[Outcome, bool]:
-        """One command in the room's session, which is opened where the room last was if the sandbox has none."""
-        command = Command(command=cmd, session_id=room.SESSION, timeout_ms=self._timeout_ms)
-        try:
-            ended = await self._sandboxes.exec(who, here.project, path, command)
-        except KennelError as failure:
-            if failure.code != "SESSION_NOT_FOUND":
-                raise
-            await self._open_session(who, here, path)
-            ended = await self._sandboxes.exec(who, here.project, path, command)
-        await self._save_shell(who, here, path)
-        return ended
+    async def finish_cleanups(self, projects: Sequence[str]) -> bool:
+        """Finishes the cleanups and ends the turns that a crash cut off; whether all of that worked."""
+        whole = True
+        for project in projects:
+            after = PREFIX
+            while paths := await self._book.log.paths(project, PREFIX, after=after, limit=PAGE):
+                for path in paths:
+                    with self._book.use_stream(project, path) as here:
+                        await self._book.refresh(here)
+                        if here.state.room_id is not None and not here.mended:
+                            here.mended = True
+                            await self._mend_in_background(here)
+                            whole = whole and here.mended
+                after = paths[-1]
+        return whole
 
-    async def _open_session(self, who: Principal, here: _Room, path: str) -> None:
-        """A shell that goes on where the room's last one was, or in `/workspace` when that directory is gone."""
-        last = here.state.shell or Shell(DEFAULT_CWD, {})
-        for cwd in dict.fromkeys((last.cwd, DEFAULT_CWD)):
-            try:
-                await self._sandboxes.open_session(
-                    who, here.project, path, room.SESSION, cwd=cwd, env=dict(last.env), user=None, replace=True
-                )
-                return
-            except KennelError as failure:
-                if failure.code == "SESSION_ALREADY_EXISTS":  # another process was first
-                    return
-                if failure.code != "INVALID_PROCESS_CWD" or cwd == DEFAULT_CWD:
-                    raise
+    def start(self, projects: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        """Sees to what a crash left, again and again until all of it is done; node may not be up yet."""
 
-    async def _save_shell(self, who: Principal, here: _Room, path: str) -> None:
-        """Records where the shell is now, if that changed; a command's answer never fails for it."""
-        try:
-            cwd, env = await self._sandboxes.session_state(who, here.project, path, room.SESSION)
-            shell = room.keepable(cwd, env)
-            if shell is None:
-                logger.warning("the shell of %s is too large to be kept", here.stream)
-            elif shell != here.state.shell and here.state.path == path:
-                payload = {"path": path, "cwd": shell.cwd, "env": dict(shell.env)}
-                await self._record(who, here, room.SHELL_SAVED, payload)
-        except KennelError as failure:
-            logger.info("the shell of %s was not saved: %s", here.stream, failure)
+        async def until_done() -> None:
+            pause = 0.2
+            while True:
+                try:
+                    if await self.finish_cleanups(await projects()):
+                        return
+                except KennelError as failure:
+                    logger.warning("rooms cannot be looked through yet: %s", failure)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 60.0)
 
-    async def _destroy(self, who: Principal, here: _Room, path: str) -> str | None:
-        """Destroys one of the room's sandboxes and records it; a complaint for people when that failed."""
-        try:
-            await self._sandboxes.destroy(who, here.project, path)
-        except KennelError as failure:
-            if failure.code not in _GONE:
-                logger.warning("room cleanup failed: %s", failure)
-                return f"sandbox: {failure.message}"
-        await self._record(who, here, room.CLEANED, {"path": path, "roomId": here.room_id})
-        return None
+        self._keep(asyncio.create_task(until_done(), name="rooms after a start"))
 
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-def _busy(message: str) -> KennelError:
-    return error("RESOURCE_BUSY", message, admitted="no", retry_after_ms=1000)
+    async def close(self) -> None:
+        """Ends every turn of this process; the next one records how they ended."""
+        await self.turns.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

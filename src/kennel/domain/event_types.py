@@ -6,7 +6,7 @@ append a platform event that is not listed here or does not have the listed shap
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -63,6 +63,86 @@ class ShellSaved(Payload):
     path: Short
     cwd: str
     env: dict[str, str]
+    since: sandbox.Count | UnsetType = UNSET
+
+
+class RoomOpened(Payload):
+    room_id: Short
+
+
+class RoomSettings(Payload):
+    history: int | UnsetType | None = UNSET
+    context: int | UnsetType | None = UNSET
+    max_rounds: int | UnsetType | None = UNSET
+    instructions: str | UnsetType | None = UNSET
+    turns_per_minute: int | UnsetType | None = UNSET
+    commands_per_minute: int | UnsetType | None = UNSET
+
+
+class RoomConfigured(Payload):
+    title: Short | UnsetType | None = UNSET
+    settings: RoomSettings | UnsetType = UNSET
+
+
+class MessageSaid(Payload):
+    turn_id: Short
+    role: Literal["user", "agent"]
+    text: str
+    user_id: Short | UnsetType = UNSET
+    place: sandbox.Count | UnsetType = UNSET
+
+
+class TurnStarted(Payload):
+    turn_id: Short
+
+
+class TurnEnded(Payload):
+    turn_id: Short
+    outcome: Literal["replied", "failed", "cancelled", "interrupted"]
+    code: Short | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class CommandStarted(Payload):
+    turn_id: Short
+    command_id: Short
+    command: sandbox.Command
+    place: sandbox.Count | UnsetType = UNSET
+    waking: bool | UnsetType = UNSET
+
+
+class CommandFinished(Payload):
+    turn_id: Short
+    command_id: Short
+    exit_code: int | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    code: Short | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class MemberJoined(Payload):
+    user_id: Short
+    role: Literal["driver", "observer"]
+
+
+class MemberLeft(Payload):
+    user_id: Short
+
+
+class LinkCreated(Payload):
+    link_id: Short
+    project: Short
+    room_id: Short
+    epoch: sandbox.Count
+    role: Literal["driver", "observer"]
+    name: Short
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    user_id: Short | UnsetType = UNSET
+    expires_at: Short | UnsetType = UNSET
+
+
+class LinkRevoked(Payload):
+    link_id: Short
 
 
 class EventType(msgspec.Struct, frozen=True):
@@ -77,6 +157,8 @@ class EventType(msgspec.Struct, frozen=True):
 
 _OWN = "the sandbox's own"
 _LIFE = "lifecycle"
+_ROOM = "the room's own"
+_LINKS = "installation `/room-links`"
 
 EVENT_TYPES: dict[str, EventType] = {
     t.name: t
@@ -116,13 +198,28 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("sandbox/workspace-expired", sandbox.Backup, _OWN, _LIFE, "this backup aged out; the next is empty"),
         EventType("sandbox/exec-started", sandbox.ExecStarted, _OWN, _LIFE, "a command was admitted"),
         EventType("sandbox/exec-finished", sandbox.ExecFinished, _OWN, _LIFE, "how that command ended"),
-        EventType("room/sandbox-assigned", SandboxAssigned, "the room's own", "rooms", "the room uses this sandbox"),
-        EventType("room/cleanup-requested", CleanupRequested, "the room's own", "rooms", "its end was asked for"),
-        EventType("room/cleaned", Cleaned, "the room's own", "rooms", "this sandbox of the room is gone"),
+        EventType("room/opened", RoomOpened, _ROOM, "rooms", "the room is in use, for the first time or afresh"),
+        EventType("room/configured", RoomConfigured, _ROOM, "rooms", "title or settings changed; null takes one away"),
+        EventType("room/sandbox-assigned", SandboxAssigned, _ROOM, "rooms", "the room uses this sandbox"),
+        EventType("room/cleanup-requested", CleanupRequested, _ROOM, "rooms", "its end was asked for"),
+        EventType("room/cleaned", Cleaned, _ROOM, "rooms", "this sandbox of the room is gone"),
         EventType(
-            "room/shell-saved", ShellSaved, "the room's own", "rooms",
-            "the shell's directory and exported variables, to go on from after a sleep",
+            "room/shell-saved", ShellSaved, _ROOM, "rooms",
+            "the shell's directory and exported variables, to go on from after a sleep; `since`: newer configuration "
+            "of the sandbox goes before them",
         ),
+        EventType(
+            "room/message-said", MessageSaid, _ROOM, "rooms",
+            "a person's message, which opens a turn behind `place` others, or the model's reply to it",
+        ),
+        EventType("room/turn-started", TurnStarted, _ROOM, "rooms", "the turn's wait is over; the model is asked"),
+        EventType("room/command-started", CommandStarted, _ROOM, "rooms", "the model's command runs, or waits"),
+        EventType("room/command-finished", CommandFinished, _ROOM, "rooms", "what came of it, its output's head"),
+        EventType("room/turn-ended", TurnEnded, _ROOM, "rooms", "how the turn ended"),
+        EventType("room/member-joined", MemberJoined, _ROOM, "rooms", "this person is a member, with this role"),
+        EventType("room/member-left", MemberLeft, _ROOM, "rooms", "this person is no member any more"),
+        EventType("room/link-created", LinkCreated, _LINKS, "rooms", "a join link is in force; its hash is kept"),
+        EventType("room/link-revoked", LinkRevoked, _LINKS, "rooms", "the link is void for good"),
     )
 }  # fmt: skip
 """By name, in the order of the page."""

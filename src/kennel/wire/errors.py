@@ -13,7 +13,7 @@ becomes a plain KennelError, so nothing a server or sandbox names is ever import
     ├── Gone                                410                  it existed; it will not come back
     ├── TimedOut (TimeoutError)             408, 504             a wait ran out
     ├── Unsupported (NotImplementedError)   501                  this installation or image cannot do it
-    ├── Unavailable (ConnectionError)       502, 503             try again, or free something
+    ├── Unavailable (ConnectionError)       429, 502, 503        try again, or free something
     └── Failed                              500                  it was tried and did not work
 """
 
@@ -118,10 +118,12 @@ _CODES: dict[int, str] = {
     408: "PROCESS_READY_TIMEOUT PROCESS_WAIT_TIMEOUT WAIT_TIMEOUT PACK_TIMEOUT",
     409: "SANDBOX_EXISTS SANDBOX_CREATING PROJECT_EXISTS SNAPSHOT_MISSING FILE_EXISTS PORT_ALREADY_EXPOSED"
     " PORT_IN_USE RESOURCE_BUSY SESSION_ALREADY_EXISTS OPERATION_INTERRUPTED STALE_PROCESS_HANDLE"
-    " STALE_TERMINAL_HANDLE IDEMPOTENCY_CONFLICT OFFSET_CONFLICT STACK_MISMATCH POINTER_CONFLICT",
+    " STALE_TERMINAL_HANDLE PROCESS_ALREADY_EXISTS PROCESS_EXITED IDEMPOTENCY_CONFLICT OFFSET_CONFLICT STACK_MISMATCH POINTER_CONFLICT",
     410: "SANDBOX_DESTROYED SESSION_DESTROYED SESSION_TERMINATED STALE_PREVIEW_URL",
     413: "BODY_TOO_LARGE FILE_TOO_LARGE PAYLOAD_TOO_LARGE PACK_TOO_LARGE",
+    416: "RANGE_NOT_SATISFIABLE",
     422: "ISOLATION_UNAVAILABLE",
+    429: "QUOTA_EXCEEDED",
     500: "INTERNAL_ERROR UNKNOWN_ERROR SANDBOX_START_FAILED SANDBOX_BUILD_FAILED PROCESS_SPAWN_FAILED"
     " PROCESS_EXITED_BEFORE_READY NO_SPACE TOO_MANY_FILES TOO_MANY_LINKS FILESYSTEM_ERROR"
     " COMMAND_EXECUTION_ERROR STREAM_START_ERROR PROCESS_ERROR PORT_OPERATION_ERROR GIT_CLONE_FAILED"
@@ -148,13 +150,15 @@ HINTS: dict[str, str] = {
     "IMAGE_NOT_FOUND": "'kennel image list' shows what is here; 'kennel image build stock' makes the stock image",
     "HOST_REFUSED": "add the host name to KENNEL_ALLOWED_HOSTS",
     "ORIGIN_REFUSED": "call from the same origin, or add the host name to KENNEL_ALLOWED_HOSTS",
+    "MODEL_NOT_CONFIGURED": "set KENNEL_AI_BASE_URL and KENNEL_AI_MODEL (and KENNEL_AI_KEY, if the server asks for one)"
+    " and start Kennel again",
     "CONNECTION_LOST": "the server went away during the call; look before you repeat it",
 }
 
 _CLASSES: dict[int, type[KennelError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 405: InvalidRequest, 408: TimedOut,
-    409: Conflict, 410: Gone, 413: InvalidRequest, 422: InvalidRequest, 500: Failed, 501: Unsupported,
-    502: Unavailable, 503: Unavailable, 504: TimedOut,
+    409: Conflict, 410: Gone, 413: InvalidRequest, 416: InvalidRequest, 422: InvalidRequest, 500: Failed, 501: Unsupported,
+    429: Unavailable, 502: Unavailable, 503: Unavailable, 504: TimedOut,
 }  # fmt: skip
 
 

@@ -11,17 +11,24 @@ import httpx2
 import msgspec
 import pytest
 
+from fake_files import FakeFiles, FakeGit
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.live_state import Update
 from kennel.control.projection import Snapshot
+from kennel.control.room_feed import Passing
+from kennel.control.rooms import RoomTalk, RoomView
 from kennel.control.streams import OutsideEvent, Verification
+from kennel.control.turns import Reply
 from kennel.domain.chain import Fault
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap, Source
+from kennel.domain.membership import GUEST_SCOPES, Guest, LinkView, MemberView, Role
 from kennel.domain.principal import Principal
+from kennel.domain.room import Habits
 from kennel.domain.sandbox import Projection
+from kennel.domain.turn import Message
 from kennel.wire.errors import error
 from kennel.wire.results import SandboxView
 
@@ -160,24 +167,117 @@ class FakeProjects:
             raise error("PROJECT_NOT_FOUND", f"no project {name}")
 
 
+class FakeMembers:
+    """Remembers who joined."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def join(
+        self, who: Principal, project: str, room_id: str, user_id: str, *, role: Role | None, newcomer: Role,
+        may_change: bool, seconds: float | None,
+    ) -> MemberView:  # fmt: skip
+        self.calls.append(("join", project, room_id, user_id, role, newcomer, may_change, seconds))
+        return MemberView(user_id=user_id, role=role or newcomer, joined_at="2026-01-01T00:00:00.000Z", present=True)
+
+    async def list(self, project: str, room_id: str) -> Sequence[MemberView]:
+        return [MemberView(user_id="ana", role="driver", joined_at="2026-01-01T00:00:00.000Z")]
+
+    async def leave(self, who: Principal, project: str, room_id: str, user_id: str) -> None:
+        self.calls.append(("leave", project, room_id, user_id))
+
+
+class FakeLinks:
+    """Two links to the room `a/b` of `default`: `kl_driver` (ana's) and `kl_observer` (whose holder may say a name)."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def create(
+        self, who: Principal, project: str, room_id: str, *, role: Role, name: str, user_id: str | None,
+        seconds: float | None,
+    ) -> tuple[str, LinkView]:  # fmt: skip
+        self.calls.append(("create", project, room_id, role, name, user_id, seconds))
+        return "kl_new", LinkView(id="link_1", name=name, role=role, created_at="2026-01-01T00:00:00.000Z")
+
+    async def authenticate(self, token: str) -> Guest:
+        if token == "kl_driver":
+            return Guest("link_1", "default", GUEST_SCOPES, room_id="a/b", role="driver", user_id="ana")
+        if token == "kl_observer":
+            return Guest("link_2", "default", GUEST_SCOPES, room_id="a/b", role="observer")
+        raise error("UNAUTHORIZED", "this link is unknown")
+
+    async def list(self, project: str, room_id: str) -> Sequence[LinkView]:
+        return []
+
+    async def revoke(self, who: Principal, project: str, room_id: str, link_id: str | None) -> Sequence[str]:
+        self.calls.append(("revoke", project, room_id, link_id))
+        return ["link_1"]
+
+
+VIEW = RoomView(
+    room_id="r", title=None, settings=Habits(), opened_at="2026-01-01T00:00:00.000Z",
+    active_at="2026-01-01T00:00:00.000Z", sandbox=None, members=0, said=2, waiting=0,
+)  # fmt: skip
+TALK = [Message(role="user", text="hi", ts=1, user_id="ana"), Message(role="agent", text="hello", ts=2)]
+
+
 @dataclass
 class FakeRooms:
     """Answers with `outcome`, or fails with `failure`; `complaints` are a cleanup's."""
 
-    calls: list[tuple[str, ...]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
     failure: Exception | None = None
     complaints: list[str] = field(default_factory=list)
     outcome: Outcome = field(default_factory=lambda: Outcome(stdout=b"hi\n", stderr=b"", exit_code=0))
+    members: FakeMembers = field(default_factory=FakeMembers)
+    links: FakeLinks = field(default_factory=FakeLinks)
 
-    async def exec(self, who: Principal, project: str, room_id: str, cmd: str) -> tuple[Outcome, bool]:
-        self.calls.append(("exec", project, room_id, cmd))
+    def _note(self, *call: Any) -> None:
+        self.calls.append(call)
         if self.failure is not None:
             raise self.failure
+
+    async def exec(
+        self, who: Principal, project: str, room_id: str, cmd: str, user_id: str | None = None
+    ) -> tuple[Outcome, bool]:
+        self._note("exec", project, room_id, cmd, user_id)
         return self.outcome, False
+
+    async def say(self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None) -> Reply:
+        self._note("say", project, room_id, text, user_id)
+        return Reply("hello", TALK)
 
     async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]:
         self.calls.append(("cleanup", project, room_id))
         return self.complaints
+
+    async def view(self, project: str, room_id: str) -> RoomTalk:
+        self._note("view", project, room_id)
+        return RoomTalk(**{name: getattr(VIEW, name) for name in VIEW.__struct_fields__}, messages=TALK)
+
+    async def list(
+        self, project: str, *, limit: int = 100, cursor: str | None = None
+    ) -> tuple[Sequence[RoomView], str | None]:
+        self.calls.append(("list", project, limit, cursor))
+        return [VIEW], "/rooms/r"
+
+    async def configure(self, who: Principal, project: str, room_id: str, changes: dict[str, Any]) -> RoomView:
+        self.calls.append(("configure", project, room_id, changes))
+        return VIEW
+
+    async def head(self, project: str, room_id: str) -> int:
+        if room_id == "unknown":
+            raise error("STREAM_NOT_FOUND", "nothing has happened in this room yet")
+        return 2
+
+    async def follow(
+        self, who: Principal, project: str, room_id: str, *, after: int
+    ) -> AsyncIterator[Event | Gap | Passing]:
+        for offset in range(after + 1, 3):
+            yield FakeStreams.event(offset)
+        yield Passing("delta", {"turnId": "t", "at": 0, "text": "hel"})
+        yield Gap(after=2)
 
 
 class FakeStreams:
@@ -288,6 +388,8 @@ class World:
     observation: FakeObservation
     app: Any
     healthy: bool = True
+    files: FakeFiles = field(default_factory=FakeFiles)
+    git: FakeGit = field(default_factory=FakeGit)
 
     def client(self, token: str | None = "admin", **headers: str) -> httpx2.AsyncClient:
         auth = {} if token is None else {"authorization": f"Bearer {token}"}
@@ -310,6 +412,7 @@ def make_world(settings: ApiSettings | None = None) -> World:
     services = Services(
         sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams,
         observation=observation, images=images, healthy=lambda: world.healthy,
+        files=world.files, git=world.git,
     )  # fmt: skip
     world.app = create_app(services, settings or ApiSettings())
     return world

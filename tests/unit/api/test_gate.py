@@ -156,7 +156,7 @@ async def test_a_room_belongs_to_the_keys_project(world: Any) -> None:
     for token, project in (("admin", "default"), ("other", "other")):
         async with world.client(token) as http:
             await http.post("/api/rooms/r/sandbox/exec", json={"cmd": "x"})
-        assert world.rooms.calls[-1] == ("exec", project, "r", "x")
+        assert world.rooms.calls[-1] == ("exec", project, "r", "x", None)
 
 
 async def test_a_websocket_without_a_key_is_closed(world: Any) -> None:

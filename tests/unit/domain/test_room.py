@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from kennel.domain import names, room
 from kennel.domain.event import Event, Source
+from kennel.domain.membership import JOINED
 from kennel.domain.room import RoomState, Shell, evolve
 from kennel.domain.stream_path import check_path
+from kennel.domain.turn import SAID
 from kennel.wire.errors import KennelError
 
+AT = "2026-01-01T00:00:00.000Z"
 SIMPLE = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?", fullmatch=True)
 TRICKY = st.sampled_from(
     ["a", "a.2", "a-2", "A", "room.a", "sandbox-a", "h", "a" * 55, "a" * 56, "-a", "a-", "a ", "é", "e\u0301"]
@@ -61,7 +64,7 @@ def test_other_ids_are_refused(bad: str) -> None:
 def event(offset: int, type_: str, payload: dict[str, Any], *, platform: bool = True) -> Event:
     return Event(
         position=offset, project="p", path="/rooms/a", offset=offset, type=type_, payload=payload, metadata={},
-        idempotency_key=None, source=Source(platform=platform), created_at="", hash="",
+        idempotency_key=None, source=Source(platform=platform), created_at=AT, hash="",
     )  # fmt: skip
 
 
@@ -78,10 +81,48 @@ def test_a_rooms_life() -> None:
     asked = (room.CLEANUP_REQUESTED, {"roomId": "a"})
     again = (room.ASSIGNED, {"path": "/s/2", "generation": 2, "roomId": "a"})
     cleaned = (room.CLEANED, {"path": "/s/1", "roomId": "a"})
-    assert fold(assigned, saved) == RoomState(2, 1, "/s/1", 0, ("/s/1",), Shell("/tmp", {"A": "1"}))
-    assert fold(assigned, saved, asked) == RoomState(3, 1, None, 1, ("/s/1",))
-    assert fold(assigned, asked, again, saved) == RoomState(4, 2, "/s/2", 1, ("/s/1", "/s/2"))
-    assert fold(assigned, asked, again, cleaned) == RoomState(4, 2, "/s/2", 1, ("/s/2",))
+    told = [
+        (s.offset, s.generation, s.path, s.cleanups, s.uncleaned, s.shell)
+        for s in (
+            fold(assigned, saved), fold(assigned, saved, asked), fold(assigned, asked, again, saved),
+            fold(assigned, asked, again, cleaned),
+        )
+    ]  # fmt: skip
+    assert told == [
+        (2, 1, "/s/1", 0, ("/s/1",), Shell("/tmp", {"A": "1"})),
+        (3, 1, None, 1, ("/s/1",), None),
+        (4, 2, "/s/2", 1, ("/s/1", "/s/2"), None),
+        (4, 2, "/s/2", 1, ("/s/2",), None),
+    ]
+
+
+def test_a_cleanup_leaves_nothing_of_talk_members_title_and_settings() -> None:
+    opened = (room.OPENED, {"roomId": "a"})
+    said = (SAID, {"turnId": "t", "role": "user", "text": "hi", "userId": "ana"})
+    titled = (room.CONFIGURED, {"title": "T", "settings": {"maxRounds": 3}})
+    joined = (JOINED, {"userId": "ana", "role": "observer"})
+    full = fold(opened, said, titled, joined)
+    assert (full.title, full.habits.max_rounds, full.talk.open, list(full.members)) == ("T", 3, ("t",), ["ana"])
+    late = (SAID, {"turnId": "t", "role": "agent", "text": "late"})
+    clean = fold(opened, said, titled, joined, (room.CLEANUP_REQUESTED, {"roomId": "a"}), late, joined)
+    assert clean == RoomState(offset=7, cleanups=1, room_id="a")
+    again = fold(opened, said, (room.CLEANUP_REQUESTED, {"roomId": "a"}), opened, late)
+    assert (again.opened_at, again.talk.said) == (AT, ())
+
+
+def test_settings_change_one_by_one_and_null_takes_one_away() -> None:
+    opened = (room.OPENED, {"roomId": "a"})
+    first = (room.CONFIGURED, {"title": "T", "settings": {"maxRounds": 3, "history": 5}})
+    second = (room.CONFIGURED, {"settings": {"maxRounds": None}})
+    third = (room.CONFIGURED, {"title": None})
+    state = fold(opened, first, second)
+    assert (state.title, state.habits) == ("T", room.Habits(history=5))
+    assert fold(opened, first, second, third).title is None
+
+
+def test_what_was_configured_after_a_shell_began_goes_before_its_variables() -> None:
+    shell = Shell("/", {"A": "old", "B": "1"}, 7)
+    assert shell.without(frozenset({"A", "C"})) == Shell("/", {"B": "1"}, 7)
 
 
 def test_a_sandbox_that_others_destroyed_needs_no_cleanup() -> None:
