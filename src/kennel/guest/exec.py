@@ -145,7 +145,7 @@ def failure(stage: int, number: int, cwd: str) -> Refusal:
     return spawn_refusal(OSError(number, os.strerror(number)))
 
 
-class _Spill:
+class Spill:
     """Where a command goes that is too long for an argument; its folder lasts as long as the call."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class ExecOperation:
 
     def begin(self, channel: Channel, args: dict[str, Any]) -> Exec:
         """A fresh shell or program for this channel."""
-        limits, spill = Limits(args), _Spill()
+        limits, spill = Limits(args), Spill()
         try:
             job = launch.job_for(args, self._accounts, spill)
             return Exec(self._loop, self._pool, channel, job, limits, spill.folder)

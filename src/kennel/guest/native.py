@@ -28,6 +28,8 @@ RESET_SIGNALS = tuple(n for n in range(1, LAST_SIGNAL + 1) if n not in _UNCATCHA
 _FAULTS = (4, 5, 7, 8, 11)  # a fault of our own must end us, not spin
 
 SOL_SOCKET, SCM_RIGHTS = 1, 1
+_SO_ERROR, _IPPROTO_TCP, _TCP_NODELAY, _SHUT_WR = 4, 6, 1, 1
+_TIOCSCTTY = 0x540E
 MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC = 0x40, 0x4000, 0x40000000
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NAME = 4, 36, 15
 _FIONREAD, _F_SETPIPE_SZ = 0x541B, 1031
@@ -152,6 +154,43 @@ def accept(sock: Socket) -> int:
     fd, _ = sock._accept()  # type: ignore[attr-defined, unused-ignore]
     os.set_blocking(fd, False)
     return int(fd)
+
+
+def connecting(host: str, port: int) -> Socket | None:
+    """A socket on its way to a port of this sandbox, non-blocking; None when that is hopeless."""
+    sock = Socket(_socket.AF_INET6 if ":" in host else _socket.AF_INET, _socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sock.connect((host, port))
+    except BlockingIOError:
+        return sock
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def socket_error(sock: Socket) -> int:
+    """The errno a connection failed with; 0 when it stands."""
+    return int(sock.getsockopt(SOL_SOCKET, _SO_ERROR))
+
+
+def no_delay(sock: Socket) -> None:
+    """What is written leaves at once."""
+    sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
+
+
+def no_more(sock: Socket) -> None:
+    """The other end sees the end of what we send."""
+    try:
+        sock.shutdown(_SHUT_WR)
+    except OSError:
+        return
+
+
+def take_terminal(fd: int) -> None:
+    """Makes a terminal the controlling one of this process's new session."""
+    ioctl(fd, _TIOCSCTTY, 0)
 
 
 def send_descriptors(sock: Socket, data: bytes, fds: list[int]) -> None:

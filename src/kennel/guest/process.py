@@ -26,6 +26,11 @@ if TYPE_CHECKING:
         def wrote(self, kind: int, data: bytes) -> None: ...
         def ended(self) -> None: ...
 
+    class Writer(Protocol):
+        """Writes to a process's input."""
+
+        def taken(self, count: int) -> None: ...
+
 
 LOG = 1024 * 1024
 MOST_LISTENERS = 256
@@ -39,22 +44,23 @@ class Process:
     open = True
     room = framing.MAX_PAYLOAD
 
-    def __init__(self, name: str, command: str, cwd: str, keep_awake: bool, changed: Callable[[Process], None]) -> None:
+    def __init__(self, name: str, args: dict[str, Any], changed: Callable[[Process], None]) -> None:
         self.name = name
-        self.keep_awake = keep_awake
+        self.keep_awake = args.get("awake") is True
+        self.takes_input = args.get("stdin") is True
         self.ring = Ring(LOG)
         self.state = "running"
         self.exit: dict[str, Any] | None = None
         self.program: Program | None = None
-        self._command = command[:_COMMAND]
-        self._cwd = cwd
+        self._command = _shown(args)[:_COMMAND]
+        self._cwd = str(args.get("cwd", "/"))
         self._error: dict[str, Any] | None = None
         self._began = time()
         self._over = 0.0
         self._changed = changed
         self._starting: Channel | None = None
         self._listeners: list[Listener] = []
-        self._writers: list[Channel | None] = []
+        self._writers: list[Writer | None] = []
         self._pending = 0
 
     @property
@@ -101,10 +107,7 @@ class Process:
         self._pending -= count
         writer = self._writers.pop(0)
         if writer is not None:
-            writer.consumed(count)
-            operation = writer.operation
-            if operation is not None:
-                operation.flow()
+            writer.taken(count)
 
     def end(self, kind: int, value: dict[str, Any]) -> None:
         """It is over."""
@@ -130,9 +133,9 @@ class Process:
 
     # --- who listens, who writes
 
-    def listen(self, listener: Listener) -> None:
-        """Hears of everything from now on; RESOURCE_BUSY."""
-        if len(self._listeners) >= MOST_LISTENERS:
+    def listen(self, listener: Listener, *, always: bool = False) -> None:
+        """Hears of everything from now on; RESOURCE_BUSY unless it is `always` let in."""
+        if len(self._listeners) >= MOST_LISTENERS and not always:
             raise Refusal("RESOURCE_BUSY", f"{MOST_LISTENERS} calls follow this process")
         self._listeners.append(listener)
 
@@ -146,13 +149,20 @@ class Process:
         """More input waits than should be held."""
         return self._pending >= _MOST_PENDING
 
-    def write(self, channel: Channel, payload: bytes) -> None:
-        """Input from a channel, which gets its credit back as it is read."""
-        self._writers.append(channel)
+    def write(self, writer: Writer, payload: bytes) -> None:
+        """Input from a writer, who hears when it was read."""
+        self._writers.append(writer)
         self._pending += len(payload)
         assert self.program is not None
         self.program.data(payload)
 
-    def forget(self, channel: Channel) -> None:
-        """That channel has ended; what it wrote still goes in."""
-        self._writers = [None if writer is channel else writer for writer in self._writers]
+    def forget(self, gone: Writer) -> None:
+        """That writer has ended; what it wrote still goes in."""
+        self._writers = [None if writer is gone else writer for writer in self._writers]
+
+
+def _shown(args: dict[str, Any]) -> str:
+    command, argv = args.get("command"), args.get("argv")
+    if type(command) is str:
+        return command
+    return " ".join(str(word) for word in argv[:64]) if type(argv) is list else ""

@@ -10,7 +10,7 @@ import os
 
 from . import framing, launch
 from .accounts import Accounts
-from .exec import _Spill as Spill
+from .exec import Spill
 from .following import Following
 from .foreground import Limits
 from .loop import Loop
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .channel import Channel, Operation
 
-VERBS = ("start", "list", "get", "kill", "signal", "logs", "stdin", "wait", "awake", "port")
 MOST_RUNNING = 512
 MOST_FINISHED = 64
 BUDGET = 24 * 1024 * 1024
@@ -68,7 +67,7 @@ class Input:
         self._channel = channel
         self._process = process
         self._ending = ending
-        self._taken = 0
+        self._count = 0
         self._left = 0
         self._last = False
 
@@ -78,9 +77,9 @@ class Input:
             self._channel.consumed(len(payload))
             self._refuse()
             return
-        self._taken += len(payload)
+        self._count += len(payload)
         self._left += 1
-        self._process.write(self._channel, payload)
+        self._process.write(self, payload)
 
     def _refuse(self) -> None:
         self._channel.refuse(Refusal("PROCESS_EXITED", "the process has ended", processId=self._process.name))
@@ -90,24 +89,28 @@ class Input:
         self._last = True
         self._settle()
 
-    def flow(self) -> None:
-        """A piece was read, or there is room for output, of which there is none."""
-        self._left = max(0, self._left - 1)
+    def taken(self, count: int) -> None:
+        """A piece was read."""
+        self._channel.consumed(count)
+        self._left -= 1
         self._settle()
+
+    def flow(self) -> None:
+        """Has nothing to send."""
 
     def _settle(self) -> None:
         if not self._last or self._left:
             return
         if self._ending and self._process.program is not None:
             self._process.program.eof()
-        self._channel.end(framing.RESULT, {"count": self._taken})
+        self._channel.end(framing.RESULT, {"count": self._count})
 
     def signal(self, number: int) -> None:
         """Not here."""
 
     def close(self) -> None:
         """The caller left; what it sent still goes in."""
-        self._process.forget(self._channel)
+        self._process.forget(self)
         self._channel.refuse(Refusal("OPERATION_INTERRUPTED", "the caller left"))
 
 
@@ -145,7 +148,7 @@ class ProcessOperations:
         if sum(process.running for process in self._processes.values()) >= MOST_RUNNING:
             raise Refusal("RESOURCE_BUSY", f"{MOST_RUNNING} processes run in the background")
         limits, spill = Limits(args), Spill()
-        process = Process(name, _shown(args), str(args.get("cwd", "/")), args.get("awake") is True, self._changed)
+        process = Process(name, args, self._changed)
         try:
             job = launch.job_for(args, self._accounts, spill)
             process.program = Program(self._loop, self._pool, process, job, limits, spill.folder)  # type: ignore[arg-type]
@@ -171,7 +174,7 @@ class ProcessOperations:
         alive = [process for process in found if process.running]
         ending = Ending(channel, len(alive))
         for process in alive:
-            process.listen(ending)
+            process.listen(ending, always=True)
             if process.program is not None:
                 process.program.stop(grace)
         ending.tell(one)
@@ -191,6 +194,8 @@ class ProcessOperations:
         process = self._find(args)
         if not process.running:
             raise Refusal("PROCESS_EXITED", "the process has ended", processId=process.name)
+        if not process.takes_input:
+            raise Refusal("VALIDATION_FAILED", "the process was started without an input", processId=process.name)
         if process.busy:
             raise Refusal("RESOURCE_BUSY", "the process does not read its input", processId=process.name)
         return Input(channel, process, args.get("eof") is True)
@@ -237,10 +242,3 @@ class ProcessOperations:
         vigils, self._vigils = self._vigils, []
         for channel in vigils:
             self._tell(channel, {})
-
-
-def _shown(args: dict[str, Any]) -> str:
-    command, argv = args.get("command"), args.get("argv")
-    if type(command) is str:
-        return command
-    return " ".join(str(word) for word in argv[:64]) if type(argv) is list else ""

@@ -64,7 +64,8 @@ class Ring:
         self.first = self._starts[0] if self._starts else self.last
 
     def read(self, at: int, most: int) -> tuple[int, bytes] | None:
-        """Up to `most` bytes of one kind from position `at`; None at the end. `at` is not before `first`."""
+        """Up to `most` bytes of one kind from position `at`, or the first one kept; None at the end."""
+        at = max(at, self.first)
         if at >= self.last or most <= 0:
             return None
         index = bisect_right(self._starts, at) - 1

@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from .channel import Channel, Operation
     from .connection import Begin
     from .files import FileOperations
+    from .processes import ProcessOperations
     from .session import SessionOperations
+    from .terminals import TerminalOperations
 
 LISTENER = 3
 RUNTIME = "/.kennel/"
 """Where the guest lies in a real sandbox; elsewhere (tests) the file system is not ours to write to."""
 FILE_VERBS = ("stat", "read", "write", "list", "mkdir", "move", "copy", "chmod", "delete", "link")
+PROCESS_VERBS = ("start", "list", "get", "kill", "signal", "logs", "stdin", "wait", "awake", "port")
+TERMINAL_VERBS = ("open", "attach", "resize", "list", "close")
 _MOST_CONNECTIONS = 64
 _BREATH = 0.1
 """Seconds without accepting after the descriptors ran out."""
@@ -50,8 +54,9 @@ class Service:
         self._connections: list[Connection] = []
         self._sessions: SessionOperations | None = None
         self._files: FileOperations | None = None
+        self._runtime = os.urandom(8).hex()
         self.operations = self._registry()
-        self._greeting = framing.hello(boot=os.urandom(8).hex(), operations=sorted(self.operations))
+        self._greeting = framing.hello(boot=self._runtime, operations=sorted(self.operations))
         self._listen()
 
     def _registry(self) -> dict[str, Begin]:
@@ -65,7 +70,34 @@ class Service:
         operations["watch.changes"] = self._changed(accounts)
         for verb in ("pack", "unpack"):
             operations[f"archive.{verb}"] = self._archive(verb, accounts)
+        operations |= self._background(accounts)
+        operations["connect"] = self._tether
         return operations
+
+    def _background(self, accounts: Accounts) -> dict[str, Begin]:
+        """Processes and terminals, which outlive a connection; imported by the first call that means them."""
+        made: dict[str, ProcessOperations | TerminalOperations] = {}
+
+        def of(noun: str) -> ProcessOperations | TerminalOperations:
+            if noun not in made:
+                from .processes import ProcessOperations
+                from .terminals import TerminalOperations
+
+                kind = ProcessOperations if noun == "process" else TerminalOperations
+                made[noun] = kind(self.loop, self.pool, accounts, self._runtime)
+            return made[noun]
+
+        def begin(noun: str, verb: str) -> Begin:
+            return lambda channel, args: of(noun).begin(verb, channel, args)
+
+        verbs = [("process", verb) for verb in PROCESS_VERBS] + [("terminal", verb) for verb in TERMINAL_VERBS]
+        return {f"{noun}.{verb}": begin(noun, verb) for noun, verb in verbs}
+
+    def _tether(self, channel: Channel, args: dict[str, Any]) -> Operation:
+        """A connection to a port."""
+        from .tether import Tether
+
+        return Tether(self.loop, channel, args)
 
     def _watch(self, accounts: Accounts) -> Begin:
         """Following a tree."""

@@ -17,7 +17,7 @@ from .launch import SH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from .launch import Identity, Job
 
@@ -126,7 +126,10 @@ def _start(job: Job, fds: list[int]) -> int:
         os.chdir(cwd)
     except OSError as problem:
         raise _Failure(CWD, problem.errno or 0) from None
-    moves = [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(fds)]
+    moves: list[Any] = [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(fds)]
+    if os.isatty(fds[0]):
+        # The first terminal that the leader of a session opens becomes the controlling one.
+        moves.append((os.POSIX_SPAWN_OPEN, 0, os.ttyname(fds[0]), os.O_RDWR, 0))
     worst = ENOENT
     for file in files:
         try:
@@ -139,7 +142,7 @@ def _start(job: Job, fds: list[int]) -> int:
     return -_without_program(words[0], worst, fds[2])
 
 
-def _spawn(file: bytes, words: tuple[bytes, ...], env: dict[bytes, bytes], moves: list[tuple[int, int, int]]) -> int:
+def _spawn(file: bytes, words: tuple[bytes, ...], env: dict[bytes, bytes], moves: list[Any]) -> int:
     try:
         return os.posix_spawn(
             file, words, env, file_actions=moves, setsid=True, setsigmask=(), setsigdef=native.RESET_SIGNALS
@@ -197,6 +200,8 @@ def _become(job: Job, identity: Identity, fds: list[int]) -> tuple[int, int]:
         return CWD, problem.errno or 0
     for at, fd in enumerate(fds):
         os.dup2(fd, at)
+    if os.isatty(0):
+        native.take_terminal(0)
     native.default_signals()
     worst = ENOENT
     for file in files:

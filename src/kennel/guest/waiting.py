@@ -1,7 +1,7 @@
 """Owns calls that wait for a process: for its end, for a line it writes, for a port it opens.
 
-Begun by `process.wait` and `process.port`. Invariant: what was written before the call counts as well as what comes, and
-nothing twice; a process that ends first ends the wait at once; leaving a wait changes nothing for the process.
+Begun by `process.wait` and `process.port`. Invariant: what was written before the call counts as well as what comes,
+and nothing twice; a process that ends first ends the wait at once; leaving a wait changes nothing for the process.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class Waiting:
     def __init__(self, channel: Channel, process: Process | None) -> None:
         self._channel = channel
         self._process = process
+        self._over = False
         channel.opened()
 
     def begin(self) -> None:
         """Listens, unless it is over already."""
-        if self._process is None:
+        if self._process is None or self._over:
             return
         if self._process.running:
             self._process.listen(self)
@@ -48,6 +49,7 @@ class Waiting:
 
     def leave(self) -> None:
         """Listens no more."""
+        self._over = True
         if self._process is not None:
             self._process.leave(self)
 
@@ -109,7 +111,8 @@ class LineWait(Waiting):
         """Looks through what is there first."""
         assert self._process is not None
         ring = self._process.ring
-        while (found := ring.read(self._at, _PIECE)) is not None:
+        self._at = max(self._at, ring.first)
+        while not self._over and (found := ring.read(self._at, _PIECE)) is not None:
             if self._look(*found):
                 return
         super().begin()
@@ -159,7 +162,8 @@ class PortWait(Waiting):
             self.too_late()
             return
         super().begin()
-        self._try()
+        if not self._over:
+            self._try()
 
     def _try(self) -> None:
         self._timer = None

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from kennel.domain.command import Chunk, Command, Outcome
 from kennel.ports.files import GuestFiles
+from kennel.ports.processes import GuestProcesses, GuestTerminals, Wire
 from kennel.wire.errors import KennelError
 
 
@@ -43,6 +44,18 @@ class Guest(Protocol):
 
     @property
     def files(self) -> GuestFiles: ...
+
+    @property
+    def runtime(self) -> str: ...
+
+    @property
+    def processes(self) -> GuestProcesses: ...
+
+    @property
+    def terminals(self) -> GuestTerminals: ...
+
+    async def connect(self, port: int, host: str | None = None) -> Wire:
+        """A connection to a port of the sandbox's loopback; SERVICE_NOT_RESPONDING when nothing accepts."""
 
     async def exec(self, command: Command) -> Outcome:
         """Runs it to its end; leaving the call kills it. In a session `env` and `cwd` hold for this call alone (the

@@ -18,8 +18,11 @@ from kennel.guest import framing
 from kennel.guest.framing import FrameError
 from kennel.relay import answers, run
 from kennel.relay.call import Call, Question
+from kennel.relay.feed import Feed
 from kennel.relay.files import RemoteFiles
+from kennel.relay.processes import RemoteProcesses
 from kennel.relay.run import RunCall, words
+from kennel.relay.terminals import RemoteTerminals, RemoteWire
 from kennel.relay.transfer import Transfer
 from kennel.wire.errors import KennelError, error
 
@@ -180,6 +183,35 @@ class GuestLink(asyncio.BufferedProtocol):
         call = RunCall(self, self._number(), kept)
         self._open(call, {"op": op, **args})
         return call
+
+    def feed(self, op: str, args: dict[str, Any]) -> Feed:
+        """An operation with bytes of two kinds, begun."""
+        feed = Feed(self, self._number())
+        self._open(feed, {"op": op, **args})
+        feed.begun()
+        return feed
+
+    @property
+    def runtime(self) -> str:
+        """Names this run of the sandbox: the same over every connection, another one after every start."""
+        told = (self._greeting or {}).get("boot")
+        return told if type(told) is str and len(told) <= 64 and told.isalnum() and told.isascii() else ""
+
+    @property
+    def processes(self) -> RemoteProcesses:
+        """The sandbox's background processes."""
+        return RemoteProcesses(self)
+
+    @property
+    def terminals(self) -> RemoteTerminals:
+        """The sandbox's terminals."""
+        return RemoteTerminals(self)
+
+    async def connect(self, port: int, host: str | None = None) -> RemoteWire:
+        """A connection to a port of the sandbox's loopback; SERVICE_NOT_RESPONDING."""
+        transfer = self.transfer("connect", {"port": port} | ({} if host is None else {"host": host}))
+        await transfer.head()
+        return RemoteWire(transfer)
 
     def checked(self, read: Callable[[], T]) -> T:
         """What `read` makes of an answer; one that it cannot be made of ends the link."""

@@ -132,6 +132,11 @@ class Transfer(Call):
             self._line.send(b"".join((framing.header(framing.DATA, self.channel, count), view[:count])))
             view = view[count:]
 
+    def no_more(self) -> None:
+        """No more bytes."""
+        if not self.ended:
+            self._line.send(framing.frame(framing.EOF, self.channel))
+
     async def finish(self) -> dict[str, Any]:
         """No more bytes; what the guest made of them."""
         if not self.ended:
