@@ -2,8 +2,8 @@
 
 Called by build inside the confined process; standard library only. Invariant: what is written mounts on Linux 5.15 and
 newer, keeps nanoseconds, extended attributes, hard links and holes, and memory stays bounded by one open directory per
-level. (Debian's mkfs.erofs fills holes, keeps every inode in memory, stops at PATH_MAX, cannot be given the whiteouts
-of a merge, and takes 8 s for 150,000 files.)
+level. (Debian's mkfs.erofs fills holes, stops at PATH_MAX, cannot be given the whiteouts of a merge, and takes 862 MB
+for 150,000 files where this takes 22.)
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Called by jobs inside the confined process; standard library only. Invariant: a file counts as written only if it was
 last changed before the disk was synced; a change after that moves its ctime (also one through a mapping: syncing took
 the pages' write permission), so the frozen pass sees by stat alone what it must write again. (150,000 files: the
-frozen pass takes 0.7 s instead of 3.)
+frozen pass takes 0.8 s of CPU instead of 2.)
 """
 
 from __future__ import annotations
