@@ -11,6 +11,7 @@ import time
 from typing import Final, cast
 
 from kennel.domain.denial import Refused
+from kennel.gateway.bucket import Bucket
 from kennel.gateway.context import Context
 from kennel.gateway.exchange import Exchange
 from kennel.gateway.judge import Place
@@ -19,6 +20,8 @@ from kennel.gateway.upstream import Upstream
 
 _BUFFER = 256 * 1024
 _LINGER = 2.0
+_KEEPS_HOST = 3.0
+"""Seconds for which an idle connection keeps the one to its host for itself."""
 PIPELINE, BODY, HOST, TUNNEL = 1, 2, 4, 8
 
 
@@ -36,6 +39,7 @@ class Conversation(asyncio.Protocol):
         self._paused = 0
         self._draining = False
         self._advancing = False
+        self._delayed = False
 
     # Called by the loop.
 
@@ -104,7 +108,11 @@ class Conversation(asyncio.Protocol):
             self.exchange.review()
 
     def overdue(self, now: float) -> None:
-        """Closes a connection whose time is over."""
+        """Closes a connection whose time is over; one that is only idle gives its host's connection back."""
+        upstream = self.upstream
+        if self.exchange is None and upstream is not None and now - upstream.idle_since > _KEEPS_HOST:
+            self.upstream = None
+            self.context.give_idle(self.place.sandbox, self.place.origin, upstream)
         if now < self.deadline or self.transport is None:
             return
         if self.exchange is not None:
@@ -177,6 +185,8 @@ class Conversation(asyncio.Protocol):
         try:
             while self.exchange is None and not self._draining:
                 if self._reader.arrived:
+                    if not self._admitted():
+                        return
                     incoming = self._reader.arrived.popleft()
                     if self._reader.broken is not None and not incoming.complete:
                         incoming.fault = incoming.fault or self._reader.broken
@@ -192,6 +202,26 @@ class Conversation(asyncio.Protocol):
                     return
         finally:
             self._advancing = False
+
+    def _admitted(self) -> bool:
+        """Whether the sandbox's rate lets the next request begin; if not, it begins later."""
+        bucket, now = self.place.sandbox.requests, time.monotonic()
+        if bucket is None:
+            rate = self.context.options.requests_per_second
+            bucket = self.place.sandbox.requests = Bucket(rate, 2 * rate, now)
+        if bucket.take(now):
+            return True
+        self.deadline = max(self.deadline, now + self.context.options.hello_timeout)
+        if not self._delayed:
+            self._delayed = True
+            asyncio.get_running_loop().call_later(max(0.005, bucket.wait()), self._retry)
+        return False
+
+    def _retry(self) -> None:
+        self._delayed = False
+        if self.exchange is None and not self._advancing:
+            self._advance()
+            self._balance()
 
     def _balance(self) -> None:
         exchange = self.exchange

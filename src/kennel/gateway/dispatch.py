@@ -106,6 +106,7 @@ async def prepare_body(exchange: Exchange, found: Survey, lane: str) -> Body:
     incoming = exchange.incoming
     if found.template:
         check_template(incoming.headers, incoming.length)
+        await exchange.enter_bulk()
         data = await collect(exchange, limit=MAX_TEMPLATE, whole=True)
         if len(data) > MAX_TEMPLATE:
             raise Refused("secret_json_template_body_too_large", f"the body has more than {MAX_TEMPLATE} bytes")
@@ -113,6 +114,7 @@ async def prepare_body(exchange: Exchange, found: Survey, lane: str) -> Body:
         found.require_one()
         return Body("secret", data, tree)
     if lane == "ai":
+        await exchange.enter_bulk()
         data = await collect(exchange, limit=ai_lane.MAX_BODY, whole=True)
         context, target = exchange.context, incoming.target
         assert context.ai is not None

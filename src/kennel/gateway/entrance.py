@@ -69,7 +69,7 @@ class Entrance:
         for task in list(self._tasks):
             task.cancel()
         for link in list(self._links):
-            link.close()
+            _let_go(link)
         self._context.drop_idle(self._sandbox)
 
     def _listen(self, on: bool) -> None:
@@ -300,10 +300,18 @@ async def _peek(link: socket.socket, least: int) -> bytes:
     try:
         await ready
     finally:
-        loop.remove_reader(link.fileno())
         if link.fileno() >= 0:
+            loop.remove_reader(link.fileno())
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
     return link.recv(client_hello.MAX_PEEK, socket.MSG_PEEK)
+
+
+def _let_go(link: socket.socket) -> None:
+    """Closes a socket that is still at the door; one that a transport has taken over ends with its task."""
+    if link.fileno() >= 0:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().remove_reader(link.fileno())
+            link.close()
 
 
 def _set(ready: asyncio.Future[None]) -> None:

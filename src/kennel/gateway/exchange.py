@@ -57,6 +57,7 @@ class Exchange:
         self._started = time.monotonic()
         self._over = False
         self._retried = False
+        self._in_bulk = False
 
     # The way out.
 
@@ -377,6 +378,16 @@ class Exchange:
 
     # Ends.
 
+    async def enter_bulk(self) -> None:
+        """Waits for one of the sandbox's places to keep a whole body; it is given back when the request is over."""
+        await self.place.sandbox.bulk.acquire()
+        self._in_bulk = True
+
+    def _leave_bulk(self) -> None:
+        if self._in_bulk:
+            self._in_bulk = False
+            self.place.sandbox.bulk.release()
+
     def refuse(self, refused: Refused, *, recorded: bool = False) -> None:
         """Answers with a reason. A denial is on the log before it is answered, if the log is there."""
         if self._over:
@@ -397,7 +408,7 @@ class Exchange:
             await self.context.journal.commit(self.record)
         except (Refused, OSError) as away:
             # A denial stands whether the log is there or not; its record waits in the file.
-            log.info("a denial is answered before it is on the log: %s", away)
+            log.debug("a denial is answered before it is on the log: %s", away)
         self._over = True
         self._count(denied=True)
         self._answer_refusal(refused)
@@ -405,6 +416,7 @@ class Exchange:
     def _answer_refusal(self, refused: Refused) -> None:
         incoming = self.incoming
         self._over = True
+        self._leave_bulk()
         body = refused.body() if incoming.method != "HEAD" else b""
         keep = incoming.keep_alive and incoming.complete
         framing = b"content-length: %d\r\nconnection: %s\r\n" % (len(body), b"keep-alive" if keep else b"close")
@@ -451,6 +463,7 @@ class Exchange:
         if self._over:
             return
         self._over = True
+        self._leave_bulk()
         record = self.record
         if record.verdict is None:
             return

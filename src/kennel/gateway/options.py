@@ -39,6 +39,7 @@ class Options(msgspec.Struct, kw_only=True):
     connections_per_second: float = 50.0
     connection_burst: int = 200
     questions_per_second: float = 100.0
+    requests_per_second: float = 1000.0
     max_names: int = 65_536
     hello_timeout: float = 10.0
     idle_timeout: float = 120.0

@@ -6,6 +6,7 @@ project without a policy, gets nothing through; what changes holds from the next
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from kennel.domain.denial import Refused
 from kennel.domain.policy import CompiledPolicy
+from kennel.gateway.bucket import Bucket
 from kennel.gateway.names import Names
 from kennel.wire.egress import SealedSecret
 
@@ -45,6 +47,8 @@ class Tally:
 
 
 MAX_TALLIES = 4096
+_WHOLE_BODIES = 4
+"""Bodies of one sandbox that are kept whole at once (32 MiB each at most); further ones wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +81,8 @@ class Sandbox:
     live: set[Live] = field(default_factory=set)
     waiting: int = 0
     gone: bool = False
+    bulk: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_WHOLE_BODIES))
+    requests: Bucket | None = None
 
     def require(self) -> tuple[Project, CompiledPolicy]:
         """The project and its policy; Refused when one is missing."""
