@@ -50,6 +50,7 @@ class Room:
     state: RoomState = field(default_factory=RoomState)
     commands: Line = field(default_factory=Line)
     turns: Line = field(default_factory=Line)
+    arrivals: Line = field(default_factory=Line)
     running: dict[str, Running] = field(default_factory=dict)
     change: asyncio.Lock = field(default_factory=asyncio.Lock)
     shells: dict[str, int] = field(default_factory=dict)

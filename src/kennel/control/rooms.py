@@ -80,7 +80,7 @@ class Rooms:
         self._options = options or TurnOptions()
         self._began = time.time() * 1000
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.turns = Turns(self._book, self._shell, model, self._options)
+        self.turns = Turns(self._book, self._shell, model, self._options, self._mend)
         self.members = Members(self._book)
         self.links = Links(self._book)
 
@@ -131,11 +131,7 @@ class Rooms:
 
     async def say(self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None) -> Reply:
         """Says something in the room and waits for the model's reply; see `Turns.send`."""
-        with self._book.use(project, room_id) as here:
-            if not here.mended:
-                await self._book.refresh(here)
-                self._mend(here)
-            return await self.turns.send(who, project, room_id, text, user_id)
+        return await self.turns.send(who, project, room_id, text, user_id)
 
     async def view(self, project: str, room_id: str) -> RoomTalk:
         """The room and its latest messages; NOT_FOUND when nobody has used it, or not since its cleanup."""

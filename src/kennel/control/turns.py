@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -64,6 +64,7 @@ class Turn:
     id: str
     who: Principal
     place: asyncio.Future[None]
+    arrival: asyncio.Future[None]
     answer: asyncio.Future[Reply]
     task: asyncio.Task[None] | None = None
     said: bool = False
@@ -95,8 +96,11 @@ class Turn:
 class Turns:
     """The turns of every room."""
 
-    def __init__(self, book: RoomBook, shell: RoomShell, model: Model, options: TurnOptions) -> None:
+    def __init__(
+        self, book: RoomBook, shell: RoomShell, model: Model, options: TurnOptions, mend: Callable[[Room], None]
+    ) -> None:
         self._book = book
+        self._mend = mend
         self._shell = shell
         self._model = model
         self._options = options
@@ -112,31 +116,32 @@ class Turns:
         with self._book.use(project, room_id) as here:
             if len(here.turns) >= MAX_TURNS:
                 raise busy("too many messages wait for this room's model")
-            place = here.turns.take()
+            place, arrival = here.turns.take(), here.arrivals.take()
             try:
                 await self._book.refresh(here)
+                self._mend(here)
                 membership.require_driver(here.state.members, user_id)
                 here.turn_quota.take(self._limit(here, "turns_per_minute"), "messages")
             except BaseException:
                 here.turns.leave(place)
+                here.arrivals.leave(arrival)
                 raise
-            one = self._begin(who, here, place, text, user_id)
+            loop = asyncio.get_running_loop()
+            one = Turn(secrets.token_hex(8), who, place, arrival, loop.create_future())
+            self._begin(here, one, text, user_id)
         return await asyncio.shield(one.answer)
 
-    def _begin(self, who: Principal, here: Room, place: asyncio.Future[None], text: str, user_id: str | None) -> Turn:
+    def _begin(self, here: Room, one: Turn, text: str, user_id: str | None) -> None:
         """Lets a turn run by itself."""
-        loop = asyncio.get_running_loop()
-        one = Turn(secrets.token_hex(8), who, place, loop.create_future())
         one.answer.add_done_callback(_heard)
         here.running[one.id] = one
         holding = ExitStack()
         holding.enter_context(self._book.hold(here))
-        one.task = loop.create_task(self._live(here, one, text, user_id), name=f"turn {one.id}")
+        one.task = asyncio.create_task(self._live(here, one, text, user_id), name=f"turn {one.id}")
         # Not in the task itself: one that is cancelled before its first step runs nothing of it.
         one.task.add_done_callback(lambda _: self._left(here, one, holding))
         self._all.add(one.task)
         one.task.add_done_callback(self._all.discard)
-        return one
 
     async def _live(self, here: Room, one: Turn, text: str, user_id: str | None) -> None:
         """The whole of a turn; its end reaches the log and the sender, whatever it is."""
@@ -154,6 +159,8 @@ class Turns:
         """After its task: the next turn may begin."""
         one.end(error("OPERATION_INTERRUPTED", "Kennel stops", admitted="unknown"))
         here.turns.leave(one.place)
+        if not one.said:
+            here.arrivals.leave(one.arrival)
         here.running.pop(one.id, None)
         if one.started:
             self._book.show(here, DELTA, {"turnId": one.id, "end": True})
@@ -161,11 +168,13 @@ class Turns:
         holding.close()
 
     async def _say(self, here: Room, one: Turn, text: str, user_id: str | None) -> None:
-        """Puts the person's message on the log, with how many turns are before it."""
+        """Puts the person's message on the log, in the order of arrival, with how many turns are before it."""
+        await one.arrival
         payload = {"turnId": one.id, "role": "user", "text": text, "place": here.turns.ahead(one.place)}
         payload |= {} if user_id is None else {"userId": user_id}
         await self._book.record_open(here, one.who, fact(one.who, turn.SAID, payload))
         one.said = True
+        here.arrivals.leave(one.arrival)
         self._book.show_waiting(here)
 
     async def _answer(self, here: Room, one: Turn) -> Reply:
