@@ -37,38 +37,55 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._messages = messages
         self._heartbeat = heartbeat
+        self._ending = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        _open.add(self)
         try:
             await unless_hung_up(Request(scope, receive), self._pump(send))
         except KennelError as failure:
             if failure.code != "OPERATION_INTERRUPTED":
                 raise
             return
+        finally:
+            _open.discard(self)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pump(self, send: Send) -> None:
         messages = self._messages
         pending: asyncio.Task[bytes | None] | None = None
+        ending = asyncio.create_task(self._ending.wait())
         try:
             while True:
                 pending = pending or asyncio.create_task(_next(messages))
                 # A timeout around the iterator itself would cancel, and so end, it.
-                done, _ = await asyncio.wait({pending}, timeout=self._heartbeat)
+                await asyncio.wait({pending, ending}, timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done():
+                    return
                 body: bytes | None = b": alive\n\n"
-                if done:
+                if pending.done():
                     body, pending = pending.result(), None
                     if body is None:
                         return
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         finally:
+            ending.cancel()
             if pending is not None:
                 pending.cancel()
                 await asyncio.wait({pending})
             close = getattr(messages, "aclose", None)
             if close is not None:
                 await close()
+
+
+_open: set[EventStream] = set()
+
+
+def end_all() -> None:
+    """Ends every stream that is open, as a service on its way out must: its server waits for them for seconds."""
+    for stream in _open:
+        stream._ending.set()
 
 
 async def _next(messages: AsyncIterator[bytes]) -> bytes | None:
