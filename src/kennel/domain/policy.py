@@ -27,8 +27,7 @@ _KNOWN_METHODS = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, gc=False):
     """What is judged. `path` is the decoded, dot-resolved one; None for a tunnel that has none."""
 
     sandbox: str

@@ -7,7 +7,8 @@ two servers could read differently is reported as ambiguous, and refused whereve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 MAX_TARGET = 8192
 _ORIGIN_FORM = re.compile(r"/[!-~]*")
@@ -17,8 +18,7 @@ _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
 _AMBIGUOUS = re.compile(r"%2f|%5c|%00|\\|//|/\.{1,2}[;%]|/%2e[^/]*;|;/\.\.|%25(?:2e|2f|5c|00)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, gc=False):
     """A request's target as sent (`raw_path`, `raw_query`), and as rules see it (`path`).
 
     `ambiguous` says why the path could mean two things; rules that look at paths do not pass such a request.

@@ -53,6 +53,8 @@ class Survey:
 
     @property
     def subjects(self) -> tuple[str, ...]:
+        if not self.references:
+            return ()
         return tuple(dict.fromkeys(reference.subject for reference in self.references))
 
     def add(self, place: str, spans: list[Span]) -> None:
@@ -65,6 +67,8 @@ class Survey:
 
     def require_one(self) -> None:
         """Refused when a request names two secrets, or a platform key outside its headers."""
+        if not self.references:
+            return
         if len(self.subjects) > 1:
             raise Refused("secret_reference_foreign", "one request may name one secret")
         platform = any(reference.platform is not None for reference in self.references)
@@ -72,10 +76,21 @@ class Survey:
             raise Refused("secret_reference_outside_url_path", "a platform key may stand in headers only")
 
 
+NOTHING = Survey()
+"""What nearly every request holds; shared, and never added to."""
+
+
 def survey(headers: list[Header], raw_path: str, raw_query: str | None) -> Survey:
     """Every placeholder in a request's head; Refused for one that is malformed or where none may stand."""
-    found = Survey()
     suspicious = _SUSPECT.search
+    if not (
+        "%" in raw_path
+        or "ecret" in raw_path
+        or (raw_query and ("%" in raw_query or "ecret" in raw_query))
+        or any(name in _LOOKED_AT or suspicious(value) for name, value in headers)
+    ):
+        return NOTHING
+    found = Survey()
     for index, (name, value) in enumerate(headers):
         if suspicious(value) or name in _LOOKED_AT:
             _survey_header(found, index, name, value.decode("latin-1"))

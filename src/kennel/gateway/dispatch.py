@@ -72,8 +72,7 @@ def plain_head(exchange: Exchange) -> bytes:
     headers = forwarded(incoming.headers)
     if incoming.websocket is not None:
         headers = websocket_request(headers, incoming.websocket)
-    host = written(place.host, place.port, place.scheme)
-    return request_head(incoming.method, incoming.target.raw, host, headers, framing_of(incoming))
+    return request_head(incoming.method, incoming.target.raw, place.authority, headers, framing_of(incoming))
 
 
 def _arrived(arrival: asyncio.Future[None]) -> None:
@@ -160,7 +159,7 @@ def _build_secret(exchange: Exchange, found: Survey, values: Values, body: Body)
     headers.append((b"accept-encoding", b"identity"))
     if incoming.websocket is not None:
         headers = websocket_request(headers, incoming.websocket)
-    host = written(place.host, place.port, place.scheme)
+    host = place.authority
     spellings = {form for value in values.given for form in forms(value)}
     spellings |= {value.partition(b" ")[2] for value in basic}
     return Dispatch(

@@ -79,7 +79,7 @@ class Exchange:
         except Refused as refused:
             self.refuse(refused)
             return
-        except OSError as failure:
+        except (OSError, ValueError) as failure:
             self._failed(failure)
             return
         self._spawn(self._slow(found, judged, lane))

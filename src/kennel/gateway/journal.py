@@ -41,6 +41,7 @@ class Journal:
         self.acknowledged, self.last = _recover(folder)
         self._segments: deque[tuple[int, Path]] = deque(sorted(_segments(folder)))
         self._bytes = sum(path.stat().st_size for _, path in self._segments)
+        self._mark = os.open(folder / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._file = -1
         self._file_bytes = 0
         self._late: list[bytes] = []
@@ -165,7 +166,8 @@ class Journal:
             log.error("the journal cannot be written: %s", failure)
         if self._unsaved:
             self._unsaved = False
-            (self._folder / "acknowledged").write_text(str(self.acknowledged))
+            # In place: a file that is cut and written again makes the kernel flush it (5 ms, the whole loop waiting).
+            os.pwrite(self._mark, b"%020d" % self.acknowledged, 0)
         self._ship()
 
     def _ship(self) -> None:
@@ -194,6 +196,7 @@ class Journal:
         if self._late:
             self._flush()
         os.close(self._file)
+        os.close(self._mark)
 
 
 class _Reader:

@@ -6,7 +6,7 @@ placeholder form; the origin that a pin is compared with is the verified one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kennel.domain import ai_lane
 from kennel.domain.denial import Refused
@@ -24,7 +24,7 @@ from kennel.wire.egress import Pin, SealedSecret
 _DEFAULT = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """Where a connection goes, as the entrance established it; `fault` answers every request on it."""
 
@@ -33,17 +33,24 @@ class Place:
     host: str
     port: int
     fault: Refused | None = None
+    origin: tuple[str, str, int] = field(init=False)
+    authority: str = field(init=False)
+    plain: bytes = field(init=False)
+    """The Host field as nearly every client writes it."""
 
-    @property
-    def origin(self) -> tuple[str, str, int]:
-        return self.scheme, self.host, self.port
+    def __post_init__(self) -> None:
+        self.origin = self.scheme, self.host, self.port
+        self.authority = written(self.host, self.port, self.scheme)
+        self.plain = self.authority.encode("ascii", "replace")
 
     def url(self, target: Target | None) -> str:
-        return f"{self.scheme}://{written(self.host, self.port, self.scheme)}{target.raw if target else ''}"
+        return f"{self.scheme}://{self.authority}{target.raw if target else ''}"
 
 
 def require_authority(place: Place, host: bytes) -> None:
     """Refused unless the Host field names exactly the host and port that this connection goes to."""
+    if host == place.plain:
+        return
     authority = parse_authority(host.decode("latin-1"))
     if authority is None:
         raise Refused("host_invalid", "the Host field is no plain host name")
