@@ -20,7 +20,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PAGES = ("sandboxes", "sandboxes/{name}", "rooms", "streams", "stream?path=/sandboxes/{name}", "images", "keys",
+PAGES = ("sandboxes", "sandboxes/{name}", "rooms", "streams", "streams/one?path=/sandboxes/{name}", "images", "keys",
          "projects", "sandboxes/nosuch")  # fmt: skip
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></pre><script>document.title='owned'</script>"
 

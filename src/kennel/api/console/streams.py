@@ -44,7 +44,7 @@ async def listing(visit: Visit) -> Response:
     return visit.page("streams.html", prefix=prefix, crumbs=_crumbs(prefix), paths=paths, more=more)
 
 
-@get("/stream")
+@get("/streams/one")
 async def page(visit: Visit) -> Response:
     """One stream, newest first."""
     path, before = _asked(visit, "path"), visit.request.query_params.get("before", "")
@@ -55,20 +55,20 @@ async def page(visit: Visit) -> Response:
     return visit.page("stream.html", path=path, crumbs=_crumbs(path), lines=lines, head=head, until=until)
 
 
-@get("/stream-events")
+@get("/streams/one/events")
 async def events(visit: Visit) -> Response:
     """One stream, live."""
     return await live.follow(visit, _asked(visit, "path"))
 
 
-@get("/stream-verification")
+@get("/streams/one/verification")
 async def verification(visit: Visit) -> Response:
     """Whether the stream's hash chain holds."""
     path = _asked(visit, "path")
     found = await visit.services.streams.verify(visit.project, path)
     if visit.partial:
         return visit.piece("verification.html", found=found)
-    return visit.go(visit.url("stream") + "?" + urlencode({"path": path}),
+    return visit.go(visit.url("streams", "one") + "?" + urlencode({"path": path}),
                     "The chain holds." if found.holds else "The chain does not hold.")  # fmt: skip
 
 

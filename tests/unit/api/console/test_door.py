@@ -12,7 +12,7 @@ from kennel.api.services import ApiSettings
 pytestmark = pytest.mark.anyio
 
 HOME = "/console/p/default/sandboxes"
-PAGES = ["sandboxes", "sandboxes/main", "rooms", "streams", "stream?path=/sandboxes/main", "images", "keys",
+PAGES = ["sandboxes", "sandboxes/main", "rooms", "streams", "streams/one?path=/sandboxes/main", "images", "keys",
          "projects", "node"]  # fmt: skip
 
 

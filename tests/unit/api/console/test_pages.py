@@ -33,8 +33,8 @@ async def test_hostile_words_are_text_everywhere(world: Any) -> None:
                                                      "reason": HOSTILE, "remedy": HOSTILE}]}  # fmt: skip
     browser = await world.browser().login()
     for path in ("sandboxes", "sandboxes-rows", "sandboxes/main", "sandboxes/main/state", "node", "keys",
-                 "stream?path=/sandboxes/main", f"sandboxes?q={HOSTILE}&label={HOSTILE}", f"streams?prefix={HOSTILE}",
-                 f"stream?path={HOSTILE}", f"rooms/{HOSTILE}"):  # fmt: skip
+                 "streams/one?path=/sandboxes/main", f"sandboxes?q={HOSTILE}&label={HOSTILE}",
+                 f"streams?prefix={HOSTILE}", f"streams/one?path={HOSTILE}", f"rooms/{HOSTILE}"):  # fmt: skip
         page = await browser.get(f"{P}/{path}")
         assert "<img" not in page.text, path
         assert "<script>" not in page.text, path
@@ -206,7 +206,7 @@ async def test_a_wrong_command_is_refused_at_the_top(world: Any, data: dict[str,
 
 
 @pytest.mark.parametrize("path", ["sandboxes/nosuch", "sandboxes/No%20Such", "sandboxes/..%2Fx", "nosuch",
-                                  "stream?path=/nosuch", "rooms/nosuch", "sandboxes/nosuch/events"])  # fmt: skip
+                                  "streams/one?path=/nosuch", "rooms/nosuch", "sandboxes/nosuch/events"])  # fmt: skip
 async def test_a_mistyped_address_is_a_helpful_404_and_changes_nothing(world: Any, path: str) -> None:
     before = dict(world.streams.streams)
     answer = await (await world.browser().login()).get(f"{P}/{path}")
@@ -302,14 +302,14 @@ async def test_a_room_of_any_id_is_opened_before_it_exists(world: Any) -> None:
 async def test_a_stream_is_paged_and_verified(world: Any) -> None:
     world.streams.streams["/notes"] = [event(n, "note", {"n": n}) for n in range(1, 121)]
     browser = await world.browser().login()
-    page = (await browser.get(f"{P}/stream?path=/notes")).text
+    page = (await browser.get(f"{P}/streams/one?path=/notes")).text
     assert page.index(">120<") < page.index(">71<")
     assert ">70<" not in page
     assert "before=71" in page
-    older = (await browser.get(f"{P}/stream?path=/notes&before=71")).text
+    older = (await browser.get(f"{P}/streams/one?path=/notes&before=71")).text
     assert ">70<" in older
     assert "data-live" not in older
-    piece = await browser.get(f"{P}/stream-verification?path=/notes", **PIECE)
+    piece = await browser.get(f"{P}/streams/one/verification?path=/notes", **PIECE)
     assert "All 120 events fit" in piece.text
     assert ">/notes</a>" in (await browser.get(f"{P}/streams")).text
 

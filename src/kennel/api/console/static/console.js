@@ -120,7 +120,11 @@ function prepare(within = document) {
   all(".cmd", within).forEach(copier);
 }
 
-document.addEventListener("DOMContentLoaded", () => { prepare(); setInterval(tick, 5000); });
+document.addEventListener("DOMContentLoaded", () => {
+  prepare();
+  setInterval(tick, 5000);
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+});
 // A page nobody sees asks for nothing by itself.
 document.addEventListener("htmx:config:request", (event) => {
   if (document.hidden && event.detail.ctx.sourceEvent?.type === "every") event.preventDefault();
