@@ -117,6 +117,24 @@ def test_what_happens_elsewhere_shows_by_itself(visitor: Visitor, itx: Kennel) -
     expect(page.locator("tr", has_text="console-live")).to_have_count(0)
 
 
+def test_a_command_that_is_stopped_ends_in_the_sandbox_too(visitor: Visitor, itx: Kennel) -> None:
+    box = itx.sandboxes.get("/sandboxes/console-stop").create()
+    page = visitor.login()
+    visitor.go("sandboxes/console-stop")
+    stop = page.get_by_role("button", name="Stop")
+    expect(stop).to_be_hidden()
+    page.get_by_label("Command", exact=True).fill("sleep 300")
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator(".event .says", has_text="sleep 300")).to_be_visible()
+    expect(page.get_by_role("button", name="Run")).to_be_disabled()
+    stop.click()
+    expect(page.locator(".event .says", has_text="failed: INTERRUPTED")).to_be_visible()
+    expect(stop).to_be_hidden()
+    expect(page.get_by_role("button", name="Run")).to_be_enabled()
+    assert box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'slee[p] 300'").stdout == "0\n"
+    box.destroy()
+
+
 def test_what_a_sandbox_says_never_scripts_the_page(visitor: Visitor, itx: Kennel) -> None:
     box = itx.sandboxes.get("/sandboxes/console-hostile").create(env={"X": HOSTILE}, labels={"note": HOSTILE[:80]})
     page = visitor.login()
