@@ -5,7 +5,8 @@ each request in whose last scripted message that text stands takes the next step
 Invariant: it decides nothing; a request without a script is answered with 418.
 
 Steps: `{"text": …, "pieces"?: n, "pause"?: s}` · `{"status": n, "body"?: …, "location"?: url}` · `{"hang": s}` ·
-`{"garbage": text}` · `{"cut": text}` (breaks off) · `{"unfinished": text}` (ends without saying so) · `{"repeat": text, "times": n}`.
+`{"garbage": text}` · `{"cut": text}` (breaks off) · `{"unfinished": text}` (ends without saying so) ·
+`{"repeat": text, "times": n}`.
 """
 
 from __future__ import annotations

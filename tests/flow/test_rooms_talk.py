@@ -345,3 +345,29 @@ def test_looking_answers_at_once_during_a_long_command(http: httpx2.Client, room
     assert caller.is_alive()
     caller.join(10)
     assert slowest < 0.5
+
+
+def test_sdk_and_command_line(talking: Installation, room: str, server: ModelServer) -> None:
+    server.script(f"hello {room}", "Hi. <run>echo there</run>")
+    with talking.client() as itx:
+        here = itx.rooms.get(room)
+        assert here.send(f"hello {room}", user_id="ana").reply == "Hi.\n\nOutput (echo there):\nthere"
+        assert [message.role for message in here.messages()] == ["user", "agent"]
+        assert here.set_title("Our room").title == "Our room"
+        assert here.set(max_rounds=2).settings.max_rounds == 2
+        assert room in [view.room_id for view in itx.rooms.list()]
+        assert (here.join("ana").role, [member.user_id for member in here.members()]) == ("driver", ["ana"])
+        with here.events() as moments:
+            kinds = [next(moments).kind for _ in range(3)]
+        assert kinds[1:] == ["room/opened", "room/message-said"]
+        made = here.create_link(role="observer")
+        here.revoke_links(made.link.id)
+        assert here.links() == []
+    at = ("room", "message", room, f"hello {room}", "--user", "bob")
+    assert talking.cli(*at).stdout.decode() == "Hi.\n\nOutput (echo there):\nthere\n"
+    assert talking.cli("room", "exec", room, "echo out; exit 3").returncode == 3
+    assert "Our room" in talking.cli("room", "list").stdout.decode()
+    link = talking.cli("room", "link", room, "--user", "eve").stdout.decode()
+    assert "kl_" in link.splitlines()[-1]
+    assert "ana" in talking.cli("room", "members", room).stdout.decode()
+    assert "[bob] hello" in talking.cli("room", "show", room).stdout.decode()

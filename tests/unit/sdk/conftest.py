@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(content)
 
-    do_GET = do_POST = do_PATCH = do_DELETE = serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
     def log_message(self, *_: object) -> None:
         """Nothing: the tests look at what was seen."""
