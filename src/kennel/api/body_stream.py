@@ -38,15 +38,17 @@ async def body_of(request: Request) -> AsyncIterator[bytes]:
 
 async def decoded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Base64 as bytes, four characters at a time; VALIDATION_FAILED for anything else."""
-    rest = b""
+    rest, ended = b"", False
     try:
         async for piece in pieces:
             rest += piece
+            if ended:
+                raise ValueError("bytes after the padding")
             whole = len(rest) // 4 * 4
             if b"=" in rest[: whole - 4]:
                 raise ValueError("padding in the middle")
             yield base64.b64decode(rest[:whole], validate=True)
-            rest = rest[whole:]
+            ended, rest = b"=" in rest[:whole], rest[whole:]
         if rest:
             raise ValueError("the last group is not whole")
     except (binascii.Error, ValueError):

@@ -6,11 +6,11 @@ answer that cannot be finished breaks its connection instead of ending; nothing 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
@@ -21,6 +21,8 @@ from kennel.domain.file import FileFacts
 from kennel.domain.media_type import media_type
 from kennel.ports.files import Download
 from kennel.wire.errors import KennelError, error
+
+logger = logging.getLogger("kennel.api")
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 SAFE_HEADERS = {
@@ -77,8 +79,44 @@ def range_holds(request: Request, facts: FileFacts) -> bool:
     return tag is None or tag.strip() == facts.etag
 
 
-class FileAnswer(Response):
-    """Streams one file; opened when it is sent, so that every failure before the first byte is a typed answer."""
+class Streamed(Response):
+    """An answer whose source is opened when it is sent: a failure before the first byte is a typed answer, a later one
+    leaves the answer unfinished, at which the server breaks the connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await unless_hung_up(Request(scope, receive), self.serve(send))
+        except KennelError as failure:
+            if not self._started and failure.code != "OPERATION_INTERRUPTED":
+                raise
+            logger.info("an answer was left unfinished: %s", failure)
+
+    async def serve(self, send: Send) -> None:
+        """Opens the source and sends it."""
+        raise NotImplementedError
+
+    async def begin(self, send: Send, status: int, headers: dict[str, str]) -> None:
+        """The head, after which there is no way back."""
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self._started = True
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    @staticmethod
+    async def rest(send: Send, first: bytes, pieces: AsyncIterator[bytes]) -> None:
+        """The bytes, and the proper end."""
+        if first:
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class FileAnswer(Streamed):
+    """One file, or a range of it."""
 
     def __init__(self, name: bytes, opens: Open, wanted: tuple[int, int | None] | None) -> None:
         super().__init__()
@@ -86,14 +124,8 @@ class FileAnswer(Response):
         self._open = opens
         self._wanted = wanted
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await unless_hung_up(Request(scope, receive), self._serve(send))
-        except KennelError as failure:
-            if failure.message != "the caller hung up":
-                raise
-
-    async def _serve(self, send: Send) -> None:
+    async def serve(self, send: Send) -> None:
+        """Opens the file, and sends what was asked for."""
         start, count = self._wanted or (0, None)
         async with self._open(start, count) as download:
             size = download.facts.size
@@ -109,18 +141,5 @@ class FileAnswer(Response):
             if partial:
                 last = download.start + (download.count or 0) - 1
                 headers["content-range"] = f"bytes {download.start}-{last}/{size}"
-            await send(_start(206 if partial else 200, headers))
-            await _send_all(send, first, pieces)
-
-
-def _start(status: int, headers: dict[str, str]) -> dict[str, Any]:
-    pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    return {"type": "http.response.start", "status": status, "headers": pairs}
-
-
-async def _send_all(send: Send, first: bytes, pieces: AsyncIterator[bytes]) -> None:
-    if first:
-        await send({"type": "http.response.body", "body": first, "more_body": True})
-    async for piece in pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.begin(send, 206 if partial else 200, headers)
+            await self.rest(send, first, pieces)

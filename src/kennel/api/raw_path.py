@@ -12,6 +12,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from fastapi import Path, Request
 from starlette.convertors import Convertor, register_url_convertor
 
+from kennel.api.fields import NO_NUL
 from kennel.domain.file import check_path
 from kennel.wire.errors import error
 
@@ -38,6 +39,7 @@ FilePath = Annotated[
     Path(
         description="absolute path in the sandbox without its leading slash; bytes percent-encoded",
         examples=["etc/hosts"],
+        json_schema_extra=NO_NUL,
     ),
 ]
 

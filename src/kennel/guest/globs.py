@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_MOST = 64
-_LONGEST = 256
+_MOST = 512
+_LONGEST = 1024
 
 
 class Globs:

@@ -40,8 +40,6 @@ def tree_of(loop: Loop, accounts: Accounts, args: dict[str, Any]) -> TreeWatch:
     """The watch that an operation asks for."""
     include: Globs | None = None
     if args.get("include") is not None:
-        if args.get("exclude") is not None:
-            raise Refusal("VALIDATION_FAILED", "include and exclude exclude each other")
         include = globs_of(args, "include", [])
     return TreeWatch(
         loop,

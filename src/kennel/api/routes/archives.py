@@ -11,31 +11,29 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from kennel.api.answers import json_response, now
 from kennel.api.body import StrictRoute
 from kennel.api.body_stream import body_of
 from kennel.api.fields import ProjectName, SandboxName
-from kennel.api.file_answer import SAFE_HEADERS
-from kennel.api.hangup import unless_hung_up
+from kennel.api.file_answer import SAFE_HEADERS, Streamed
 from kennel.api.openapi import answers
 from kennel.api.raw_path import FilePath, file_path
 from kennel.api.routes.files import OF_FILES, AsUser, Keeper
 from kennel.api.services import Files, files_of
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
-from kennel.wire.errors import KennelError
 
 router = APIRouter(prefix="/v1/projects/{project}/sandboxes", tags=["files"], route_class=StrictRoute)
 
 TAR = "application/x-tar"
 _DOWN = answers(200, None, *OF_FILES)
 _DOWN[200]["content"] = {TAR: {"schema": {"type": "string", "format": "binary"}}}
-_BODY = {"requestBody": {"content": {TAR: {"schema": {"type": "string", "format": "binary"}}}}}
+_BODY = {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-class ArchiveAnswer(Response):
+class ArchiveAnswer(Streamed):
     """Streams a tree; what is wrong with it at the start is a typed answer."""
 
     def __init__(
@@ -46,25 +44,14 @@ class ArchiveAnswer(Response):
         self._gzip = gzip
         self._user = user
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await unless_hung_up(Request(scope, receive), self._serve(send))
-        except KennelError as failure:
-            if failure.message != "the caller hung up":
-                raise
-
-    async def _serve(self, send: Send) -> None:
+    async def serve(self, send: Send) -> None:
+        """Starts the packing, and sends it."""
         files, who, project, box, where = self._source
         async with files.pack(who, project, box, where, gzip=self._gzip, user=self._user) as pack:
             pieces: AsyncIterator[bytes] = aiter(pack)
-            piece = await anext(pieces, b"")
-            headers = {**SAFE_HEADERS, "content-type": "application/gzip" if self._gzip else TAR}
-            pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-            await send({"type": "http.response.start", "status": 200, "headers": pairs})
-            while piece:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                piece = await anext(pieces, b"")
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            first = await anext(pieces, b"")
+            await self.begin(send, 200, {**SAFE_HEADERS, "content-type": "application/gzip" if self._gzip else TAR})
+            await self.rest(send, first, pieces)
 
 
 @router.get("/{name}/archive/{path:anything}", responses=_DOWN)

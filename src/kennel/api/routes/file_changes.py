@@ -11,13 +11,13 @@ import binascii
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from kennel.api.answers import json_response, now
 from kennel.api.body import StrictRoute
 from kennel.api.failures import invalid
-from kennel.api.fields import Model, ProjectName, SandboxName, User
+from kennel.api.fields import AbsolutePath, Argument, Model, ProjectName, SandboxName, User
 from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import WITH_BODY, answers
 from kennel.api.routes.files import OF_FILES, Keeper, content_of
@@ -29,7 +29,8 @@ from kennel.wire.errors import KennelError, error
 
 router = APIRouter(prefix="/v1/projects/{project}/sandboxes", tags=["files"], route_class=StrictRoute)
 
-PathText = Annotated[str, StringConstraints(max_length=16384)]
+PathBytes = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
+LinkText = Annotated[Argument, StringConstraints(min_length=1, max_length=1000)]
 Octal = Annotated[str, StringConstraints(pattern="^[0-7]{1,4}$")]
 MAX_STEPS = 1000
 MAX_BATCH_READ = 16 * 1024 * 1024
@@ -37,11 +38,22 @@ MAX_BATCH_READ = 16 * 1024 * 1024
 _DONE = answers(200, {"type": "object"}, *OF_FILES, *WITH_BODY)
 
 
+def _one_of(name: str) -> dict[str, Any]:
+    """The part of a schema that asks for a path, as text or in base64."""
+    return {
+        "oneOf": [
+            {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in (name, f"{name}Base64")
+        ]
+    }
+
+
 class OnePath(Model):
     """A path, as text or in base64."""
 
-    path: PathText | None = None
-    path_base64: PathText | None = None
+    model_config = ConfigDict(json_schema_extra=_one_of("path"))
+
+    path: AbsolutePath | None = None
+    path_base64: PathBytes | None = None
     user: User | None = None
 
     def where(self) -> bytes:
@@ -65,14 +77,16 @@ class ChangeMode(OnePath):
 class Link(OnePath):
     """A new symbolic link to `target`."""
 
-    target: Annotated[str, StringConstraints(min_length=1, max_length=4095)]
+    target: LinkText
 
 
 class TwoPaths(OnePath):
     """From `path` to `to`; with `into` an existing directory is what it goes into."""
 
-    to: PathText | None = None
-    to_base64: PathText | None = None
+    model_config = ConfigDict(json_schema_extra={"allOf": [_one_of("path"), _one_of("to")]})
+
+    to: AbsolutePath | None = None
+    to_base64: PathBytes | None = None
     into: bool = False
     overwrite: bool = True
 
@@ -92,14 +106,16 @@ class CopyPaths(TwoPaths):
 
 
 class Step(TwoPaths):
-    """One step of a batch; which fields count is the operation's to say."""
+    """One step of a batch; which fields count is the operation's to say, and what is wrong with them its result."""
+
+    model_config = ConfigDict(json_schema_extra={})
 
     op: Literal["stat", "exists", "read", "write", "delete", "mkdir", "move", "copy", "chmod", "link"]
     recursive: bool = False
     mode: Octal | None = None
     content: str | None = None
     encoding: Literal["auto", "utf8", "base64"] = "auto"
-    target: Annotated[str, StringConstraints(min_length=1, max_length=4095)] | None = None
+    target: LinkText | None = None
 
 
 class Batch(Model):

@@ -7,7 +7,6 @@ file; every failure has Linux's name for it in `details.errno`.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
@@ -19,7 +18,6 @@ from kennel.api.access import allow
 from kennel.api.answers import json_response, now
 from kennel.api.body import StrictRoute
 from kennel.api.body_stream import body_of, decoded
-from kennel.api.failures import invalid
 from kennel.api.fields import ProjectName, SandboxName, User
 from kennel.api.file_answer import SAFE_HEADERS, FileAnswer, range_holds, unchanged, validators, wanted_range
 from kennel.api.hangup import unless_hung_up
@@ -46,7 +44,7 @@ MAX_TEXT = 32 * 1024 * 1024
 MAX_PAGE = 10_000
 PAGE = 1000
 LINES = "application/x-ndjson"
-_LINE_BATCH = 64 * 1024
+_CURSOR = "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}==|[A-Za-z0-9_-]{3}=)?$"
 _encoder = msgspec.json.Encoder()
 
 
@@ -72,7 +70,7 @@ async def read(
     recursive: Annotated[str | None, Query(description="and what is below it")] = None,
     hidden: Annotated[bool, Query(description="also names with a leading dot")] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = PAGE,
-    cursor: Annotated[str | None, Query(max_length=8192)] = None,
+    cursor: Annotated[str | None, Query(max_length=8192, pattern=_CURSOR)] = None,
     encoding: Annotated[Literal["auto", "utf8", "base64"] | None, Query(description="content in JSON")] = None,
     user: AsUser = None,
 ) -> Response:
@@ -170,12 +168,7 @@ def _too_large(actual: int | None) -> Exception:
 
 
 def _from_cursor(cursor: str | None) -> bytes | None:
-    if cursor is None:
-        return None
-    try:
-        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid({"cursor": ["not a cursor of this route"]}) from None
+    return None if cursor is None else base64.b64decode(cursor.encode(), altchars=b"-_")
 
 
 async def _page(

@@ -19,12 +19,12 @@ from starlette.types import Receive, Scope, Send
 from kennel.api.answers import json_response
 from kennel.api.body import StrictRoute
 from kennel.api.event_stream import EventStream, message
-from kennel.api.failures import invalid
-from kennel.api.fields import ProjectName, SandboxName
+from kennel.api.fields import AbsolutePath, ProjectName, SandboxName
 from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import answers
 from kennel.api.routes.files import OF_FILES, AsUser, Keeper
 from kennel.api.services import Files, files_of
+from kennel.domain.command import DEFAULT_CWD
 from kennel.domain.file import WatchEvent, WatchOptions, name_fields, path_from
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
@@ -32,27 +32,24 @@ from kennel.wire.errors import KennelError
 
 router = APIRouter(prefix="/v1/projects/{project}/sandboxes/{name}", tags=["files"], route_class=StrictRoute)
 
-MAX_PATTERNS = 64
-PathText = Annotated[str | None, Query(max_length=16384)]
-Patterns = Annotated[str | None, Query(max_length=16384, description="patterns of *, ** and ?, with commas between")]
+PathText = Annotated[AbsolutePath, Query(description="the directory")]
+PathBytes = Annotated[str | None, Query(alias="pathBase64", max_length=8192, description="the same, not UTF-8")]
+Patterns = Annotated[str | None, Query(max_length=1024, description="patterns of *, ** and ?, with commas between")]
 _STREAM = answers(200, None, *OF_FILES, "WATCH_START_ERROR")
-_STREAM[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+_STREAM[200]["content"] = {"text/event-stream": {"schema": {"type": "object"}}}
 _encoder = msgspec.json.Encoder()
 
 
 def _options(recursive: bool, include: str | None, exclude: str | None, user: str | None) -> WatchOptions:
-    if include is not None and exclude is not None:
-        raise invalid({"include": ["include and exclude exclude each other"]})
-    return WatchOptions(recursive, _patterns("include", include), _patterns("exclude", exclude), user)
+    return WatchOptions(recursive, _patterns(include), _patterns(exclude), user)
 
 
-def _patterns(name: str, text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    found = tuple(word for word in text.split(",") if word)
-    if len(found) > MAX_PATTERNS or any(len(word) > 256 or not word.strip("/") or "\0" in word for word in found):
-        raise invalid({name: [f"at most {MAX_PATTERNS} patterns of 1 to 256 characters"]})
-    return found
+def _patterns(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word for word in text.split(",") if word.strip("/"))
+
+
+def _where(path: str, encoded: str | None) -> bytes:
+    return path_from(path, None) if encoded is None else path_from(None, encoded)
 
 
 class WatchAnswer(Response):
@@ -97,8 +94,8 @@ async def watch(
     project: ProjectName,
     name: SandboxName,
     who: Keeper,
-    path: PathText = None,
-    path_base64: Annotated[str | None, Query(alias="pathBase64", max_length=16384)] = None,
+    path: PathText = DEFAULT_CWD,
+    path_base64: PathBytes = None,
     recursive: bool = True,
     include: Patterns = None,
     exclude: Patterns = None,
@@ -106,10 +103,12 @@ async def watch(
 ) -> Response:
     """Server-Sent Events: `watching`, then `event` for each change, merged over 75 ms by path.
 
+    With `include` only of what it names, never of what `exclude` names.
+
     `eventType` is create, modify, delete, move_from, move_to, attrib, or overflow: some were lost, look again. Without
     `exclude` that is .git, node_modules and .DS_Store. The stream ends with `stopped` or `error`.
     """
-    where, options = path_from(path, path_base64), _options(recursive, include, exclude, user)
+    where, options = _where(path, path_base64), _options(recursive, include, exclude, user)
     return WatchAnswer(files_of(request), who, project, path_of(name), where, options)
 
 
@@ -119,8 +118,8 @@ async def changes(
     project: ProjectName,
     name: SandboxName,
     who: Keeper,
-    path: PathText = None,
-    path_base64: Annotated[str | None, Query(alias="pathBase64", max_length=16384)] = None,
+    path: PathText = DEFAULT_CWD,
+    path_base64: PathBytes = None,
     since: Annotated[str | None, Query(max_length=100, pattern="^[0-9a-f]{1,32}:[0-9]{1,18}$")] = None,
     recursive: bool = True,
     include: Patterns = None,
@@ -131,7 +130,7 @@ async def changes(
 
     `status` is unchanged, changed, or resync: the changes are not known any more (`reason`), look again.
     """
-    where, options = path_from(path, path_base64), _options(recursive, include, exclude, user)
+    where, options = _where(path, path_base64), _options(recursive, include, exclude, user)
     work = files_of(request).changes(who, project, path_of(name), where, options, since)
     report = await unless_hung_up(request, work)
     told: dict[str, Any] = {
