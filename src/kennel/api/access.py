@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from kennel.api.fields import IDEMPOTENCY_KEY, ProjectName
 from kennel.api.gate import PRINCIPAL
@@ -24,13 +25,14 @@ class InProject(NamedTuple):
     project: str
 
 
-def caller(request: Request) -> Principal:
+def caller(request: HTTPConnection) -> Principal:
     """Whoever the gate let in."""
     principal: Principal = request.scope[PRINCIPAL]
     return principal
 
 
-async def _check(request: Request, scope: str, project: str) -> Principal:
+async def check(request: HTTPConnection, scope: str, project: str) -> Principal:
+    """The caller, if it may use `scope` in this project; FORBIDDEN, PROJECT_NOT_FOUND."""
     who = caller(request)
     missing = error("PROJECT_NOT_FOUND", "no such project")
     if who.project is not None and who.project != project:
@@ -48,7 +50,7 @@ def allow(scope: str) -> Callable[[Request, str], Coroutine[Any, Any, Principal]
     """A dependency: the caller, if it may use `scope` in the path's project."""
 
     async def allowed(request: Request, project: ProjectName) -> Principal:
-        return await _check(request, scope, project)
+        return await check(request, scope, project)
 
     return allowed
 
@@ -58,7 +60,7 @@ def allow_in_own(scope: str) -> Callable[[Request], Coroutine[Any, Any, InProjec
 
     async def allowed(request: Request) -> InProject:
         project = caller(request).project or DEFAULT_PROJECT
-        return InProject(await _check(request, scope, project), project)
+        return InProject(await check(request, scope, project), project)
 
     return allowed
 

@@ -18,12 +18,53 @@ from kennel.api.console.app import mount_console
 from kennel.api.failures import CatchAll, install_handlers
 from kennel.api.gate import Gate
 from kennel.api.openapi import document
-from kennel.api.routes import audit, health, images, keys, observation, projects, rooms, sandboxes, sessions, streams
-from kennel.api.routes import exec as exec_routes
 from kennel.api.room_access import LinkDoor
+from kennel.api.routes import (
+    archives,
+    audit,
+    exec_stream,
+    file_changes,
+    files,
+    git,
+    health,
+    images,
+    keys,
+    observation,
+    ports,
+    processes,
+    projects,
+    rooms,
+    sandboxes,
+    sessions,
+    streams,
+    terminals,
+    watches,
+)
+from kennel.api.routes import exec as exec_routes
 from kennel.api.services import ApiSettings, Services
 
-_NOUNS = (health, exec_routes, observation, sandboxes, sessions, projects, keys, images, audit, streams, rooms)
+_NOUNS = (
+    health,
+    exec_routes,
+    files,
+    observation,
+    sandboxes,
+    sessions,
+    projects,
+    keys,
+    images,
+    archives,
+    audit,
+    exec_stream,
+    processes,
+    terminals,
+    ports,
+    file_changes,
+    watches,
+    git,
+    streams,
+    rooms,
+)
 
 
 def _version() -> str:
@@ -39,6 +80,7 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         title="Kennel", version=_version(), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
+    app.state.preview_base = settings.preview_base
     for noun in _NOUNS:
         app.include_router(noun.router)
 

@@ -30,7 +30,11 @@ PATIENCE = 30.0
 MAX_EVENTS_BODY = 5 * 1024 * 1024
 """A full batch of events and the JSON around it."""
 _STREAM = re.compile(r"/v1/projects/[^/]+/streams/.*")
+_STREAMED = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/(?:files|archive)/[\s\S]*")
+"""PUTs that take a body of any length as it comes."""
 _EXEC = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/exec")
+_PROXIED = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/proxy/[^/]+(?:/[\s\S]*)?")
+"""Requests for a server in a sandbox, whose bodies are its own affair."""
 
 
 class BodyLimit:
@@ -53,6 +57,12 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "PUT" and _STREAMED.fullmatch(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        if _PROXIED.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         limit = self._limit(scope["path"])

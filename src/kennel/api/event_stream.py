@@ -28,15 +28,21 @@ def message(data: bytes, *, event: str | None = None, last_id: int | None = None
 
 
 class EventStream(Response):
-    """Streams `messages` (see `message`) until they end or the caller leaves; `heartbeat` None keeps silent."""
+    """Streams `messages` (see `message`) until they end or the caller leaves; `heartbeat` None keeps silent.
+
+    `farewell` is the last message when the server ends it.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, messages: AsyncIterator[bytes], *, heartbeat: float | None = HEARTBEAT) -> None:
+    def __init__(
+        self, messages: AsyncIterator[bytes], *, heartbeat: float | None = HEARTBEAT, farewell: bytes = b""
+    ) -> None:
         super().__init__(headers=_HEADERS, media_type=self.media_type)
         del self.headers["content-length"]
         self._messages = messages
         self._heartbeat = heartbeat
+        self._farewell = farewell
         self._ending = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,6 +68,8 @@ class EventStream(Response):
                 # A timeout around the iterator itself would cancel, and so end, it.
                 await asyncio.wait({pending, ending}, timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
                 if ending.done():
+                    if self._farewell:
+                        await send({"type": "http.response.body", "body": self._farewell, "more_body": True})
                     return
                 body: bytes | None = b": alive\n\n"
                 if pending.done():

@@ -15,10 +15,16 @@ import msgspec
 from kennel.api.answers import now
 from kennel.api.event_stream import message
 from kennel.control.exec_stream import StreamEvent
+from kennel.wire.errors import error
 
 STDIN, STDOUT, STDERR = b"\0", b"\1", b"\2"
 """The first byte of a binary message says which stream the rest belongs to."""
 _encoder = msgspec.json.Encoder()
+FAREWELL = message(
+    _encoder.encode(error("OPERATION_INTERRUPTED", "the server is being stopped", admitted="unknown").to_wire()),
+    event="error",
+)
+"""The last event of a stream that the server ends: never an end without `exit` or `error`."""
 
 
 async def exec_messages(events: AsyncIterator[StreamEvent], encoding: str) -> AsyncGenerator[bytes, None]:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kennel.api.failures import failure_response
 from kennel.api.services import ApiSettings, Keys
+from kennel.api.sockets import offered_key, refuse
 from kennel.domain.membership import PREFIX as LINK_PREFIX
 from kennel.domain.principal import Principal
 from kennel.wire.errors import KennelError, error
@@ -74,7 +75,7 @@ class Gate:
                 scope[PRINCIPAL] = OPEN_PRINCIPAL if self._open else await self._authenticate(scope)
         except KennelError as failure:
             if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008, "reason": failure.code})
+                await refuse(scope, send, failure)
             else:
                 await failure_response(failure)(scope, receive, send)
             return
@@ -103,6 +104,8 @@ class Gate:
         value = _header(scope, b"authorization")
         if value is None and (link := _header(scope, LINK_HEADER)):
             value = f"Bearer {link}"
+        if scope["type"] == "websocket" and (offered := offered_key(scope)) and value is None:
+            value = f"Bearer {offered}"
         scheme, _, token = (value or "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN or not token.isascii():

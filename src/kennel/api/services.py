@@ -7,23 +7,30 @@ but these protocols, so the whole API runs on scripted fakes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fastapi import Request
 from msgspec import UNSET, UnsetType
+from starlette.requests import HTTPConnection
 
+from kennel.control.git import Clone, Place
 from kennel.control.live_state import Update
 from kennel.control.projection import Snapshot
 from kennel.control.room_feed import Passing
 from kennel.control.rooms import RoomTalk, RoomView
+from kennel.control.running import Running
 from kennel.control.streams import OutsideEvent, Verification
 from kennel.control.turns import Reply
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
+from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
 from kennel.domain.membership import Guest, LinkView, MemberView, Role
 from kennel.domain.principal import Principal
+from kennel.ports.files import Download, Listing, Pack, Unpack, Upload, Watch
+from kennel.wire.errors import error
 from kennel.wire.node import Counters
 from kennel.wire.results import SandboxView
 
@@ -143,9 +150,7 @@ class Rooms(Protocol):
     async def exec(
         self, who: Principal, project: str, room_id: str, cmd: str, user_id: str | None = None
     ) -> tuple[Outcome, bool]: ...
-    async def say(
-        self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None
-    ) -> Reply: ...
+    async def say(self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None) -> Reply: ...
     async def cleanup(self, who: Principal, project: str, room_id: str) -> Sequence[str]: ...
     async def view(self, project: str, room_id: str) -> RoomTalk: ...
     async def list(
@@ -198,6 +203,77 @@ class Observation(Protocol):
     async def subscribe(self, project: str, path: str) -> AsyncIterator[Update]: ...
 
 
+class Files(Protocol):
+    """Files of sandboxes; see control/files.py."""
+
+    async def stat(
+        self, who: Principal, project: str, box: str, path: bytes, *, follow: bool = True, user: str | None = None
+    ) -> FileFacts: ...
+    def read(
+        self,
+        who: Principal,
+        project: str,
+        box: str,
+        path: bytes,
+        *,
+        start: int = 0,
+        count: int | None = None,
+        user: str | None = None,
+    ) -> AbstractAsyncContextManager[Download]: ...
+    def write(
+        self, who: Principal, project: str, box: str, path: bytes, options: WriteOptions
+    ) -> AbstractAsyncContextManager[Upload]: ...
+    def list(
+        self, who: Principal, project: str, box: str, path: bytes, **options: Any
+    ) -> AbstractAsyncContextManager[Listing]: ...
+    async def change(
+        self,
+        who: Principal,
+        project: str,
+        box: str,
+        verb: str,
+        path: bytes,
+        options: dict[str, Any],
+        user: str | None = None,
+    ) -> tuple[bytes, FileFacts | None]: ...
+    def pack(
+        self, who: Principal, project: str, box: str, path: bytes, *, gzip: bool = False, user: str | None = None
+    ) -> AbstractAsyncContextManager[Pack]: ...
+    def unpack(
+        self, who: Principal, project: str, box: str, path: bytes, *, user: str | None = None
+    ) -> AbstractAsyncContextManager[Unpack]: ...
+    def watch(
+        self, who: Principal, project: str, box: str, path: bytes, options: WatchOptions
+    ) -> AbstractAsyncContextManager[Watch]: ...
+    async def changes(
+        self, who: Principal, project: str, box: str, path: bytes, options: WatchOptions, since: str | None
+    ) -> ChangeReport: ...
+
+
+class Git(Protocol):
+    """Git in sandboxes; see control/git.py."""
+
+    async def checkout(self, place: Place, asked: Clone) -> dict[str, Any]: ...
+    async def status(self, place: Place, directory: str) -> dict[str, Any]: ...
+    async def diff(self, place: Place, directory: str, *, staged: bool, ref: str | None) -> dict[str, Any]: ...
+    async def commit(
+        self, place: Place, directory: str, message: str, *, paths: Sequence[str] | None, everything: bool
+    ) -> dict[str, Any]: ...
+    async def push(
+        self,
+        place: Place,
+        directory: str,
+        *,
+        remote: str,
+        branch: str | None,
+        username: str | None,
+        password: str | None,
+        timeout_ms: int,
+    ) -> dict[str, Any]: ...
+    async def branches(self, place: Place, directory: str) -> dict[str, Any]: ...
+    async def switch(self, place: Place, directory: str, branch: str, *, create: bool) -> dict[str, Any]: ...
+
+
 def _always() -> bool:
     return True
 
@@ -218,19 +294,50 @@ class Services:
     observation: Observation
     images: Callable[[], Awaitable[Sequence[Any]]]
     healthy: Callable[[], bool] = _always
+    files: Files | None = None
+    git: Git | None = None
     usage: Callable[[str], Awaitable[Counters]] | None = None
     node_facts: Callable[[], Awaitable[dict[str, Any]]] | None = None
+    running: Running | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """The door: `open` turns keys off (loopback only), `allowed_hosts` adds names to the loopback ones."""
+    """The door: `open` turns keys off (loopback only), `allowed_hosts` adds names to the loopback ones.
+
+    `preview_base` is a preview's URL with `{label}` for its own part of the host name; None where none are served.
+    """
 
     open: bool = False
     allowed_hosts: frozenset[str] = field(default_factory=frozenset)
+    preview_base: str | None = None
 
 
-def services_of(request: Request) -> Services:
+def services_of(request: HTTPConnection) -> Services:
     """The services of the application that serves this request."""
     services: Services = request.app.state.services
     return services
+
+
+def files_of(request: Request) -> Files:
+    """The service of files; NODE_UNAVAILABLE in an installation without sandboxes."""
+    files = services_of(request).files
+    if files is None:
+        raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
+    return files
+
+
+def running_of(request: HTTPConnection) -> Running:
+    """What runs in sandboxes beyond one call; NODE_UNAVAILABLE in an installation without sandboxes."""
+    running = services_of(request).running
+    if running is None:
+        raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
+    return running
+
+
+def git_of(request: Request) -> Git:
+    """The service of git; NODE_UNAVAILABLE in an installation without sandboxes."""
+    git = services_of(request).git
+    if git is None:
+        raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
+    return git

@@ -116,7 +116,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     model = await asyncio.to_thread(_model, settings)
     rooms = Rooms(log, sandboxes, model, _turns(settings), timeout_ms=round(settings.room_command_timeout * 1000))
     node.on_loss = reconciler.hurry
-    running = Running(sandboxes, recorder)
+    running = Running(sandboxes, recorder, log)
     services = Services(
         sandboxes=sandboxes,
         keys=keys,

@@ -38,6 +38,9 @@ MAX_LINGERING = 256
 START_SECONDS = 5.0
 """How long a start is waited for before the stream begins anyway: a session's call may wait for its turn for hours."""
 
+FIRST_READ = 5.0
+"""Seconds from the start to the first read."""
+
 Kind = Literal["start", "stdout", "stderr", "exit", "error", "truncated"]
 
 
@@ -166,6 +169,11 @@ class ExecStream:
 
     # --- nobody reads
 
+    def expect_reader(self) -> None:
+        """Gives up unless somebody begins to read: a caller can be gone before its first event."""
+        if self._reader is None:
+            self._patience = asyncio.get_running_loop().call_later(max(self._linger, FIRST_READ), self.give_up)
+
     def _left(self) -> None:
         self._reader = None
         if self.done or not self._linger:
@@ -221,6 +229,7 @@ class ExecStreams:
         except BaseException:
             stream.give_up()
             raise
+        stream.expect_reader()
         return stream
 
     def _over(self, key: tuple[str, str, str], stream: ExecStream, linger: float) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
 from kennel.control.door import Door
@@ -131,6 +131,33 @@ class Fleet:
         with pet.door.ticket():
             yield live
 
+    @asynccontextmanager
+    async def attended(self, pet: Pet, who: Principal) -> AsyncIterator[Live]:
+        """As `admitted`, for what may stay open for days: the pet does not fall asleep, but a sleep that is asked for
+        is not held up."""
+        async with AsyncExitStack() as held:
+            async with self.admitted(pet, who) as live:
+                held.enter_context(pet.door.vigil())
+            yield live
+
+    def stand_watch(self, pet: Pet, live: Live) -> None:
+        """Keeps the pet awake for as long as a process in it asks for that."""
+        live.watch_wanted = True
+        if live.watch is None:
+            live.watch = asyncio.get_running_loop().create_task(self._watch(pet, live), name=f"watch {live.sandbox}")
+
+    @staticmethod
+    async def _watch(pet: Pet, live: Live) -> None:
+        try:
+            with pet.door.vigil():
+                while live.watch_wanted:
+                    live.watch_wanted = False
+                    await live.guest.processes.awake()
+        except KennelError as failure:
+            log.debug("the watch over %s ended: %s", live.sandbox, failure)
+        finally:
+            live.watch = None
+
     async def start(self, pet: Pet, who: Principal) -> None:
         """Wakes the pet; nothing happens if it is awake."""
         async with pet.door.shut():
@@ -230,6 +257,9 @@ class Fleet:
             raise
         pet.live = live
         pet.door.touch()
+        if not events:
+            # It ran already: processes of before may ask to be kept awake for.
+            self.stand_watch(pet, live)
 
     async def _alive(self, pet: Pet) -> Projection:
         state = await self._projections.get(pet.project, pet.path)
@@ -321,7 +351,8 @@ class Fleet:
         if pet.live is None:
             return False
         limit = idle.seconds(state.sleep_after)
-        return idle.expired(time.monotonic(), pet.door.last_activity, pet.door.tickets, limit, state.keep_alive)
+        busy = pet.door.tickets + pet.door.vigils
+        return idle.expired(time.monotonic(), pet.door.last_activity, busy, limit, state.keep_alive)
 
     async def close(self) -> None:
         """Waits for losses that are being recorded."""

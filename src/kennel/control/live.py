@@ -23,6 +23,8 @@ class Live:
         self.sandbox = sandbox
         self.guest = guest
         self.oom_kills = 0
+        self.watch: asyncio.Task[None] | None = None
+        self.watch_wanted = False
         self._pidfd = pidfd
         self._lost = lost
         self._loop = asyncio.get_running_loop()

@@ -1,20 +1,28 @@
-"""Owns what runs in sandboxes beyond one call: followed commands, processes, terminals, ports.
+"""Owns what runs in sandboxes beyond one call: followed commands, processes, terminals, exposed ports.
 
-Made by assemble, called by the API. Invariant: nothing here outlives `close`.
+Made by assemble, called by the API. Invariant: what lives in this process ends with `close`, what lives in guests
+stays.
 """
 
 from __future__ import annotations
 
 from kennel.control.exec_stream import ExecStreams
+from kennel.control.exposed import Exposed
+from kennel.control.processes import Processes
 from kennel.control.recorder import Recorder
 from kennel.control.sandboxes import Sandboxes
+from kennel.control.terminals import Terminals
+from kennel.ports.event_log import EventLog
 
 
 class Running:
     """The services, together."""
 
-    def __init__(self, sandboxes: Sandboxes, recorder: Recorder) -> None:
+    def __init__(self, sandboxes: Sandboxes, recorder: Recorder, log: EventLog) -> None:
         self.commands = ExecStreams(sandboxes, recorder)
+        self.processes = Processes(sandboxes)
+        self.terminals = Terminals(sandboxes)
+        self.ports = Exposed(sandboxes, log)
 
     async def close(self) -> None:
         """Ends what only lives as long as this process."""

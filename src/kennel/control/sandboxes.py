@@ -27,6 +27,7 @@ from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import fact
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection, require_alive
+from kennel.ports.guest import Guest
 from kennel.wire.errors import KennelError, error
 from kennel.wire.results import SandboxView
 
@@ -293,6 +294,38 @@ class Sandboxes:
             raise error("SESSION_NOT_FOUND", "the sandbox is not running")
         state = await pet.live.guest.session_state(session_id)
         return state["cwd"], state["env"]
+
+    async def awake_guest(self, project: str, path: str) -> Guest | None:
+        """The guest of a sandbox that runs; None when it sleeps. Wakes nothing."""
+        _, pet, state = await self._alive(project, path)
+        if not pet.awake and state.running:
+            await self._fleet.adopt(pet)  # this process is younger than the container
+        return pet.live.guest if pet.live is not None and pet.live.usable else None
+
+    @asynccontextmanager
+    async def attended(self, who: Principal, project: str, path: str) -> AsyncIterator[Guest]:
+        """A guest for what may stay open for days; see Fleet.attended."""
+        _, pet, _ = await self._alive(project, path)
+        async with self._fleet.attended(pet, who) as live:
+            yield live.guest
+
+    async def alive(self, project: str, path: str) -> None:
+        """Raises unless the sandbox was created and not destroyed."""
+        await self._alive(project, path)
+
+    async def environment(self, project: str, path: str) -> dict[str, str]:
+        """The durable variables."""
+        return (await self._projections.get(project, path)).env
+
+    async def keep_awake(self, project: str, path: str) -> None:
+        """A process asks for its sandbox to stay awake."""
+        _, pet, _ = await self._alive(project, path)
+        if pet.live is not None and pet.live.usable:
+            self._fleet.stand_watch(pet, pet.live)
+
+    async def note(self, who: Principal, project: str, path: str, type_: str, payload: dict[str, Any]) -> None:
+        """Queues a fact for the sandbox's stream."""
+        await self._recorder.note(project, path, fact(who, type_, payload))
 
     @asynccontextmanager
     async def guest(self, who: Principal, project: str, path: str) -> AsyncIterator[tuple[Live, Projection]]:

@@ -24,6 +24,11 @@ class Characters:
         self._held = whole[cut:]
         return whole[:cut] if self._held else whole
 
+    @property
+    def holds(self) -> bool:
+        """A character has begun and not ended."""
+        return bool(self._held)
+
     def rest(self) -> bytes:
         """What is held back; the stream is over."""
         held, self._held = self._held, b""

@@ -105,6 +105,24 @@ class ExecStarted(Payload):
     timeout_ms: Count | UnsetType = UNSET
 
 
+class ProcessStarted(Payload):
+    process_id: Short
+    command: Command
+    cwd: str | UnsetType = UNSET
+    timeout_ms: Count | UnsetType = UNSET
+
+
+class PortExposed(Payload):
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    token: Short
+    name: Short | UnsetType = UNSET
+    wake: bool | UnsetType = UNSET
+
+
+class PortRevoked(Payload):
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
 class ExecFinished(Payload):
     exec_id: Short
     timed_out: bool

@@ -16,6 +16,8 @@ from starlette.responses import Response
 from kennel.api.access import allow
 from kennel.api.answers import exec_result, json_response, now
 from kennel.api.body import MAX_EXEC_BODY, MAX_STDIN, StrictRoute
+from kennel.api.event_stream import EventStream
+from kennel.api.exec_messages import FAREWELL, exec_messages
 from kennel.api.failures import invalid
 from kennel.api.fields import (
     INTEGRAL,
@@ -34,7 +36,8 @@ from kennel.api.fields import (
 )
 from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import IN_PROJECT, OF_EXEC, OF_NODE, OF_SANDBOX, WITH_BODY, answers, ref
-from kennel.api.services import services_of
+from kennel.api.services import running_of, services_of
+from kennel.control.exec_stream import MAX_LINGER
 from kennel.domain.command import DEFAULT_CWD, DEFAULT_MAX_BYTES, Command
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
@@ -44,6 +47,7 @@ router = APIRouter(prefix="/v1/projects/{project}/sandboxes", tags=["exec"], rou
 Runner = Annotated[Principal, Depends(allow("exec"))]
 
 MAX_TIMEOUT_MS = 24 * 3600 * 1000
+MAX_LINGER_MS = round(MAX_LINGER * 1000)
 
 
 _PROGRAM: dict[str, Any] = {"prefixItems": [{"type": "string", "minLength": 1, "maxLength": MAX_ARGUMENT, **NO_NUL}]}
@@ -55,7 +59,10 @@ def _given(name: str) -> dict[str, Any]:
 
 
 class ExecRequest(Model):
-    """A command: `command` by a shell or `argv` without one. `timeout` is milliseconds; null means no limit."""
+    """A command: `command` by a shell or `argv` without one. `timeout` is milliseconds; null means no limit.
+
+    Of a stream: `linger` is how many milliseconds it may run on without a connection; `maxBytes` does not count.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [_given("command"), _given("argv")]},
@@ -75,6 +82,7 @@ class ExecRequest(Model):
     session_id: SessionId | None = None
     encoding: Literal["utf8", "base64"] = "utf8"
     max_bytes: Annotated[int, Field(ge=0, le=DEFAULT_MAX_BYTES), INTEGRAL] = DEFAULT_MAX_BYTES
+    linger: Annotated[int, Field(ge=0, le=MAX_LINGER_MS), INTEGRAL] = 0
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -96,7 +104,8 @@ def _stdin(body: ExecRequest) -> bytes:
     return data
 
 
-def _command(body: ExecRequest) -> Command:
+def command_of(body: ExecRequest) -> Command:
+    """What the guest is to run; VALIDATION_FAILED for what cannot be run."""
     env = {name: value for name, value in body.env.items() if value is not None}
     words = [body.command] if body.command is not None else (body.argv or [])
     if len(words) + len(env) > 1 and _bytes(words, env) > MAX_ARGUMENTS:
@@ -122,13 +131,40 @@ def _bytes(words: list[str], env: dict[str, str]) -> int:
     )
 
 
+_EXEC = answers(200, ref("ExecResult"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *OF_EXEC, *WITH_BODY)
+_EXEC[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+
+
+def wants_events(request: Request) -> bool:
+    """Whether the caller asks for Server-Sent Events."""
+    return "text/event-stream" in request.headers.get("accept", "")
+
+
+async def begin_stream(
+    request: Request, project: str, path: str, body: ExecRequest, command: Command, who: Principal
+) -> Response:
+    """Starts a command and answers with its events."""
+    work = running_of(request).commands.open(
+        who, project, path, command, linger=body.linger / 1000, text=body.encoding == "utf8"
+    )
+    stream = await unless_hung_up(request, work)
+    return EventStream(exec_messages(stream.read(), body.encoding), farewell=FAREWELL)
+
+
 @router.post(
     "/{name}/exec",
-    responses=answers(200, ref("ExecResult"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *OF_EXEC, *WITH_BODY),
+    responses=_EXEC,
 )
 async def run(request: Request, project: ProjectName, name: SandboxName, body: ExecRequest, who: Runner) -> Response:
-    """Runs a command to its end, waking the sandbox if it sleeps; a non-zero exit is a result, not an error."""
-    command, started = _command(body), now()
+    """Runs a command to its end, waking the sandbox if it sleeps; a non-zero exit is a result, not an error.
+
+    With `Accept: text/event-stream` its output comes while it runs: `start`, `stdout` and `stderr`, then `exit` or
+    `error`, each with a number as its id. Hanging up kills it, at once or after `linger`; before that
+    `GET …/exec/{execId}` with `Last-Event-ID` goes on reading.
+    """
+    command, started = command_of(body), now()
+    if wants_events(request):
+        return await begin_stream(request, project, path_of(name), body, command, who)
     work = services_of(request).sandboxes.exec(who, project, path_of(name), command)
     outcome, oom_killed = await unless_hung_up(request, work)
     return json_response(exec_result(command, outcome, oom_killed=oom_killed, started=started, encoding=body.encoding))

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from kennel.api.access import allow, check
 from kennel.api.body import StrictRoute
 from kennel.api.event_stream import EventStream
-from kennel.api.exec_messages import STDIN, exec_frame, exec_messages
+from kennel.api.exec_messages import FAREWELL, STDIN, exec_frame, exec_messages
 from kennel.api.failures import field_messages, invalid
 from kennel.api.fields import ProjectName, SandboxName
 from kennel.api.openapi import IN_PROJECT, OF_SANDBOX, answers
@@ -59,7 +59,7 @@ async def follow(
     if encoding not in ("utf8", "base64"):
         raise invalid({"encoding": ["'utf8' or 'base64'"]})
     stream = running_of(request).commands.find(project, path_of(name), exec_id)
-    return EventStream(exec_messages(stream.read(last_event_id(request)), encoding))
+    return EventStream(exec_messages(stream.read(last_event_id(request)), encoding), farewell=FAREWELL)
 
 
 @router.delete("/{execId}", status_code=204, responses=answers(204, None, *_OF_STREAM))
