@@ -21,9 +21,7 @@ class Globs:
 
     def __init__(self, patterns: list[str]) -> None:
         self._names = [p.encode("utf-8", "surrogateescape") for p in patterns if "/" not in p.strip("/")]
-        self._paths = [
-            p.strip("/").encode("utf-8", "surrogateescape").split(b"/") for p in patterns if "/" in p.strip("/")
-        ]
+        self._paths = [_split(p) for p in patterns if "/" in p.strip("/")]
 
     def match(self, path: bytes) -> bool:
         """Whether a pattern is about this relative path, or about a directory it lies in."""
@@ -82,8 +80,15 @@ def _below(pattern: list[bytes], parts: list[bytes]) -> bool:
 
 
 def _closed(states: set[int], pattern: list[bytes]) -> set[int]:
-    for at in sorted(states):
-        while at < len(pattern) and pattern[at] == b"**":
-            at += 1
-            states = states | {at}
-    return states
+    """The states, and those behind a `**` that stands for nothing."""
+    found = set(states)
+    for at in states:
+        if at < len(pattern) and pattern[at] == b"**":
+            found.add(at + 1)
+    return found
+
+
+def _split(pattern: str) -> list[bytes]:
+    """The components of a pattern; a `**` behind another says nothing more."""
+    parts = pattern.strip("/").encode("utf-8", "surrogateescape").split(b"/")
+    return [part for at, part in enumerate(parts) if part != b"**" or at == 0 or parts[at - 1] != b"**"]
