@@ -103,14 +103,14 @@ def _text(path: Path) -> str:
         return ""
 
 
-def make_installation(**settings: str) -> Iterator[Installation]:
+def make_installation(kind: type[Installation] = Installation, **settings: str) -> Iterator[Installation]:
     """An installation that is up, and down and counted afterwards."""
     if os.geteuid() != 0:
         pytest.skip("needs root: namespaces and mounts are real here")
     folder = Path(tempfile.mkdtemp(prefix="kennel-test-", dir="/var/tmp"))
     folder.chmod(0o711)
     settings = {"floor_disk": "1000000000", "floor_fraction": "0.02", **settings}
-    made = Installation(folder, **settings)
+    made = kind(folder, **settings)
     try:
         made.up()
         yield made
