@@ -149,7 +149,7 @@ class _reading:
             self._open = self._side.box.read_file_stream(self._side.path, user=self._user)
             return self._open, None
         if self._side.path == "-":
-            return iter(lambda: sys.stdin.buffer.read1(_PIECE), b""), None
+            return iter(lambda: os.read(sys.stdin.fileno(), _PIECE), b""), None
         self._open = file = open(self._side.path, "rb")
         return iter(lambda: file.read(_PIECE), b""), os.fstat(file.fileno()).st_mode & 0o777
 
