@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import uvicorn
 import uvloop
 
+from kennel.adapters.blobs.store import ObjectBlobs, open_blobs
 from kennel.adapters.model.absent import AbsentModel
 from kennel.adapters.node_client.link import NodeClient
 from kennel.adapters.sql.event_log import SqlEventLog, open_log
+from kennel.api import event_stream
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.catalogue import Catalogue
@@ -32,6 +34,7 @@ from kennel.control.running import Running
 from kennel.control.sandboxes import Sandboxes
 from kennel.control.streams import Streams
 from kennel.control.turns import TurnOptions
+from kennel.control.workspaces import Workspaces
 from kennel.domain.principal import SYSTEM
 from kennel.relay.link import open_guest
 from kennel.settings import Settings
@@ -103,7 +106,9 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     if settings.admin_key_hash is not None:
         await keys.ensure_admin(settings.admin_key_hash)
     catalogue = Catalogue(log, projections)
-    fleet = Fleet(node, open_guest, projections)
+    blobs = _blobs(settings)
+    workspaces = Workspaces(node, blobs, projections, settings.snapshot_ttl)
+    fleet = Fleet(node, open_guest, projections, workspaces)
     # A limited type must not have its places taken by containers that nobody asked for.
     pool = Pool(fleet, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
     recorder = Recorder(log)
@@ -125,11 +130,18 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         streams=Streams(log),
         observation=Observation(catalogue, projections),
         images=node.list_images,
+        usage=node.usage,
+        node_facts=node.hello,
         healthy=lambda: reconciler.settled or not settings.node,
         files=Files(sandboxes),
         running=running,
     )
     return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running)
+
+
+def _blobs(settings: Settings) -> ObjectBlobs:
+    """The store of layers: a folder of control's own, or what the setting names."""
+    return open_blobs(settings.blobs_url or settings.data / "blobs")
 
 
 def _model(settings: Settings) -> ChatModel | AbsentModel:
@@ -180,8 +192,13 @@ async def _serve(settings: Settings, services: Services) -> None:
     )
     server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()
+
+    def leave() -> None:
+        server.should_exit = True
+        event_stream.end_all()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, setattr, server, "should_exit", True)
+        loop.add_signal_handler(number, leave)
     with socket.socket(fileno=settings.listener) as listener:
         # Not `serve`: it raises the signal again when it is done, and the pets would not be put to sleep.
         await server._serve(sockets=[listener])

@@ -14,9 +14,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
+from kennel.control import leftovers
 from kennel.control.door import Door
 from kennel.control.live import Live, dispose
 from kennel.control.projection import Projections
+from kennel.control.workspaces import Address, Workspaces
 from kennel.domain import idle, names
 from kennel.domain.event import NewEvent, fact
 from kennel.domain.principal import SYSTEM, Principal
@@ -43,7 +45,9 @@ class Pet:
 
     def __init__(self, project: str, path: str, sandbox: str, awake: set[Pet]) -> None:
         self.project, self.path, self.sandbox = project, path, sandbox
+        self.at = Address(project, path, sandbox)
         self.door = Door()
+        self.keeping = asyncio.Lock()
         self._awake = awake
         self._live: Live | None = None
         self._parked: Live | None = None
@@ -83,8 +87,9 @@ class Pet:
 class Fleet:
     """The sandboxes this process works with, by id."""
 
-    def __init__(self, node: NodeLink, open_guest: OpenGuest, projections: Projections) -> None:
+    def __init__(self, node: NodeLink, open_guest: OpenGuest, projections: Projections, workspaces: Workspaces) -> None:
         self.node = node
+        self.workspaces = workspaces
         self._open_guest = open_guest
         self._projections = projections
         # Weak: a pet lives as long as somebody works with it, so there is never a second door to one sandbox.
@@ -214,30 +219,34 @@ class Fleet:
             await self._take(pet, parked, hostname, fact(who, "sandbox/started"))
             return
         events = [] if state.running else [fact(who, "sandbox/started")]
-        fresh, live = await self._up(pet.sandbox, hostname)
+        fresh, restored, live = await self._up(pet, state, who, hostname)
+        if restored:
+            events += [fact(who, "sandbox/workspace-restored", {"backupId": state.workspace.backup_id})]
         if fresh and state.running:
             # It ended while nobody was watching: the log must not show one long run.
             reason = _ENDED.get(state.requested or "", "lost")
-            events = [fact(SYSTEM, "sandbox/stopped", {"reason": reason}), fact(who, "sandbox/started")]
+            events = [fact(SYSTEM, "sandbox/stopped", {"reason": reason}), fact(who, "sandbox/started"), *events]
         await self._take(pet, live, None, *events)
 
-    async def _up(self, sandbox: str, hostname: str) -> tuple[bool, Live]:
-        """A connection to a container that runs, and whether this made it run.
+    async def _up(self, pet: Pet, state: Projection, who: Principal, hostname: str) -> tuple[bool, bool, Live]:
+        """A connection to a container that runs, whether this made it run, and whether its files came from a backup.
 
         One that was running already may be dying: a killed PID 1 is reachable for some milliseconds more. It is stopped
         by then, so the second try starts it anew.
         """
-        fresh = await self._boot(sandbox, hostname)
+        fresh, restored = await self._boot(pet, state, who, hostname)
         try:
-            return fresh, await self.connect(sandbox)
+            return fresh, restored, await self.connect(pet.sandbox)
         except KennelError as failure:
             if fresh or failure.code == "NODE_UNAVAILABLE":
                 raise
-        return await self._boot(sandbox, hostname), await self.connect(sandbox)
+        fresh, restored = await self._boot(pet, state, who, hostname)
+        return fresh, restored, await self.connect(pet.sandbox)
 
-    async def _boot(self, sandbox: str, hostname: str) -> bool:
+    async def _boot(self, pet: Pet, state: Projection, who: Principal, hostname: str) -> tuple[bool, bool]:
         try:
-            return await self.node.start(sandbox, hostname)
+            started, restored = await self.workspaces.start(pet.at, state, who, hostname)
+            return started.ran, restored
         except KennelError as failure:
             if failure.code != "SANDBOX_NOT_FOUND":
                 raise
@@ -307,11 +316,20 @@ class Fleet:
             # The reconciler finds what could not be recorded now.
             log.warning("the loss of %s%s was not recorded: %s", pet.project, pet.path, failure)
 
-    async def rest(self, pet: Pet, who: Principal, reason: str, *, drain: float = 0.0, only_idle: bool = False) -> bool:
+    async def rest(
+        self,
+        pet: Pet,
+        who: Principal,
+        reason: str,
+        *,
+        drain: float = 0.0,
+        only_idle: bool = False,
+        keep: bool = False,
+    ) -> bool:
         """Stops the container and records it; False when there was nothing to stop.
 
         Work in progress gets `drain` seconds, then ends with OPERATION_INTERRUPTED. `only_idle` looks again, behind
-        the closed door, whether the pet is still idle.
+        the closed door, whether the pet is still idle. With `keep` its files are packed to the blob store.
         """
         async with pet.door.shut():
             state = await self._alive(pet)
@@ -320,13 +338,22 @@ class Fleet:
             if drain > 0:
                 await pet.door.drained(drain)
             was_running = pet.live is not None or state.running
+            out = await self._leftovers(pet, state) if keep and was_running else None
             await self.let_go(
                 pet, error("OPERATION_INTERRUPTED", f"the sandbox was stopped ({reason})", admitted="yes")
             )
             await self.node.stop(pet.sandbox)
+            if out is not None:
+                await self.workspaces.rest(pet.at, who, reason, out)
             if was_running:
                 await self.record(pet, fact(who, "sandbox/stopped", {"reason": reason}))
             return was_running
+
+    @staticmethod
+    async def _leftovers(pet: Pet, state: Projection) -> leftovers.Leftovers:
+        """What the pack after the stop leaves out, listed inside while the pet still runs."""
+        guest = pet.live.guest if pet.awake and pet.live is not None else None
+        return await leftovers.find(guest, leftovers.wanted(state.leave_out, state.persist), live=False)
 
     async def let_go(self, pet: Pet, reason: KennelError, *, parked: bool = True) -> None:
         """Releases whatever connection the pet has; the caller closed the door."""

@@ -14,6 +14,7 @@ from kennel.control.fleet import Fleet
 from kennel.control.live import Live
 from kennel.domain.create_options import CreateOptions
 from kennel.wire.errors import KennelError, error
+from kennel.wire.node import Start
 
 log = logging.getLogger("kennel.pool")
 
@@ -49,7 +50,7 @@ class Pool:
     def take(self, options: CreateOptions, digest: str) -> Live | None:
         """A waiting container that fits, now the caller's; None when there is none."""
         fits = (options.instance_type, options.isolation) == (_DEFAULT.instance_type, _DEFAULT.isolation)
-        if not fits or digest != self._digest:
+        if not fits or options.persist != _DEFAULT.persist or options.origin is not None or digest != self._digest:
             return None
         while self._waiting:
             live = self._waiting.pop()
@@ -93,7 +94,7 @@ class Pool:
         self._making.add(sandbox)
         try:
             await node.build(sandbox, _DEFAULT.instance_type, self._digest, _DEFAULT.isolation)
-            await node.start(sandbox, HOSTNAME)
+            await node.start(Start(sandbox, HOSTNAME))
             live = await self._fleet.connect(sandbox)
             self._waiting.append(live)
         except BaseException:

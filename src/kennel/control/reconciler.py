@@ -174,7 +174,7 @@ class Reconciler:
         for pet in self._fleet.awake():
             if pet.live is not None and not pet.door.closed and self._fleet.idle(pet, await self._fleet.state(pet)):
                 log.info("%s%s has been idle and goes to sleep", pet.project, pet.path)
-                due.append(self._fleet.rest(pet, SYSTEM, "idle", only_idle=True))
+                due.append(self._fleet.rest(pet, SYSTEM, "idle", only_idle=True, keep=True))
         for failure in await asyncio.gather(*due, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.warning("an idle pet did not fall asleep: %s", failure)

@@ -184,10 +184,10 @@ class Sandboxes:
         return await self._view(claim)
 
     async def sleep(self, who: Principal, project: str, path: str) -> SandboxView:
-        """Stops the container; what is on the disk stays. Work in progress gets DRAIN_SECONDS."""
+        """Stops the container and packs its files. Work in progress gets DRAIN_SECONDS."""
         claim, pet, _ = await self._alive(project, path)
         await self._fleet.record(pet, fact(who, "sandbox/sleep-requested"))
-        await self._fleet.rest(pet, who, "requested", drain=DRAIN_SECONDS)
+        await self._fleet.rest(pet, who, "requested", drain=DRAIN_SECONDS, keep=True)
         return await self._view(claim)
 
     async def restart(self, who: Principal, project: str, path: str) -> SandboxView:

@@ -66,6 +66,10 @@ def payload_of(
         payload["keepAlive"] = True
     if options.env:
         payload["env"] = options.env
+    if options.leave_out:
+        payload["leaveOut"] = options.leave_out
+    if options.origin is not None:
+        payload["origin"] = options.origin
     return payload
 
 
@@ -88,6 +92,8 @@ def claim_of(event: Event, *, fresh: bool = False) -> Claim:
         keep_alive=p.get("keepAlive", False),
         persist=p["persist"],
         labels=p["labels"],
+        leave_out=p.get("leaveOut", {}),
+        origin=p.get("origin"),
     )
     return Claim(
         project=event.project,

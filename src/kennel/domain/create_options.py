@@ -6,13 +6,18 @@ Invariant: a default here is the default of the public contract; `None` in `env`
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from kennel.domain.instance_type import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class CreateOptions:
-    """A new sandbox: size, image, walls, habits. `sleep_after` is seconds or text such as `10m`; None: the default."""
+    """A new sandbox: size, image, walls, habits. `sleep_after` is seconds or text such as `10m`; None: the default.
+
+    `leave_out` is what snapshots leave out (`nodeModules`, `gitignore`, `patterns`); `origin` the backup that a fork
+    begins as, in the words of `backup-created`.
+    """
 
     instance_type: str = DEFAULT
     image: str = "host"
@@ -22,3 +27,5 @@ class CreateOptions:
     keep_alive: bool = False
     persist: str = "workspace"
     labels: dict[str, str] = field(default_factory=dict)
+    leave_out: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, Any] | None = None

@@ -101,8 +101,12 @@ def birth(who: Principal, claim: Claim) -> list[NewEvent]:
         settings["keepAlive"] = True
     if options.labels:
         settings["labels"] = options.labels
+    if options.leave_out:
+        settings["leaveOut"] = options.leave_out
     if settings:
         events.append(fact(who, "sandbox/configured", settings, key=f"first-configured:{claim.sandbox_id}"))
+    if options.origin is not None:
+        events.append(fact(who, "sandbox/backup-created", options.origin, key="pointer:0"))
     return events
 
 

@@ -13,7 +13,7 @@ import msgspec
 from kennel.domain.event import Event, trusted
 from kennel.wire.errors import KennelError, error
 
-VERSION = 2
+VERSION = 3
 """Rises with every change of the fold; checkpoints of another version are replayed from the start."""
 PROCESSOR = "sandbox"
 
@@ -30,6 +30,25 @@ class Birth(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     isolation: str
     persist: str
     created_at: str
+
+
+class Workspace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Where the files are: the last backup and its layers, the topmost first.
+
+    `moves` counts how often that changed. `void`: what is on the disk is not wanted any more. `empty`: it was started
+    empty beside a backup that stands, which only a snapshot that somebody asks for replaces. `saved_at`, `rested_at`:
+    when the last backup was made and when the sandbox last stopped, ISO 8601.
+    """
+
+    backup_id: str | None = None
+    layers: tuple[str, ...] = ()
+    root: tuple[str, ...] | None = None
+    usr: tuple[str, ...] | None = None
+    moves: int = 0
+    void: bool = False
+    empty: bool = False
+    saved_at: str | None = None
+    rested_at: str | None = None
 
 
 class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -55,6 +74,8 @@ class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     created_at: str | None = None
     stop_reason: str | None = None
     requested: Literal["sleep", "kill", "destroy"] | None = None
+    workspace: Workspace = Workspace()
+    leave_out: dict[str, Any] = {}
 
 
 EMPTY = Projection()
@@ -95,10 +116,42 @@ def _configured(state: Projection, payload: dict[str, Any]) -> Projection:
     if env := payload.get("env"):
         merged = {**state.env, **env}
         changes["env"] = {k: v for k, v in merged.items() if v is not None}
-    for word, field in (("sleepAfter", "sleep_after"), ("keepAlive", "keep_alive"), ("labels", "labels")):
+    for word, field in (
+        ("sleepAfter", "sleep_after"),
+        ("keepAlive", "keep_alive"),
+        ("labels", "labels"),
+        ("leaveOut", "leave_out"),
+    ):
         if word in payload:
             changes[field] = payload[word]
     return msgspec.structs.replace(state, **changes)
+
+
+def _tuple(layers: list[str] | None) -> tuple[str, ...] | None:
+    return None if layers is None else tuple(layers)
+
+
+def _moved(state: Projection, event: Event) -> Projection:
+    """The projection after an event that says where the files are."""
+    payload, now = event.payload, state.workspace
+    changes: dict[str, Any] = {"moves": now.moves + 1}
+    if "layers" in payload:
+        changes |= {"layers": tuple(payload["layers"])}
+        changes |= {"root": _tuple(payload.get("root")), "usr": _tuple(payload.get("usr"))}
+    if event.type != "sandbox/compacted":
+        changes |= {"backup_id": payload["backupId"], "empty": False}
+    if event.type == "sandbox/backup-created":
+        changes["saved_at"] = event.created_at
+    if event.type == "sandbox/rolled-back":
+        changes["void"] = True
+    if event.type == "sandbox/workspace-expired":
+        changes |= {"backup_id": None, "layers": (), "root": None, "usr": None, "void": True}
+    workspace = msgspec.structs.replace(now, **changes)
+    return msgspec.structs.replace(state, workspace=workspace, last_backup_id=workspace.backup_id)
+
+
+def _placed(state: Projection, **changes: Any) -> Projection:
+    return msgspec.structs.replace(state, workspace=msgspec.structs.replace(state.workspace, **changes))
 
 
 def evolve(state: Projection, event: Event) -> Projection:
@@ -112,9 +165,10 @@ def evolve(state: Projection, event: Event) -> Projection:
         case "sandbox/destroyed":
             return replace(state, status="destroyed", running=False, requested=None)
         case "sandbox/started" if state.status != "destroyed":
+            state = _placed(state, void=False)
             return replace(state, status="running", running=True, stop_reason=None, requested=_still(state))
         case "sandbox/stopped" if state.status != "destroyed":
-            reason = event.payload.get("reason")
+            reason, state = event.payload.get("reason"), _placed(state, rested_at=event.created_at)
             return replace(state, status="stopped", running=False, stop_reason=reason, requested=_still(state))
         case "sandbox/sleep-requested":
             return _asked(state, "sleep")
@@ -122,10 +176,10 @@ def evolve(state: Projection, event: Event) -> Projection:
             return _asked(state, "kill")
         case "sandbox/destroy-requested":
             return _asked(state, "destroy")
-        case "sandbox/backup-created":
-            return replace(state, last_backup_id=event.payload["backupId"])
-        case "sandbox/workspace-expired":
-            return replace(state, last_backup_id=None)
+        case "sandbox/start-requested" if event.payload.get("empty"):
+            return _placed(state, void=True, empty=True)
+        case "sandbox/backup-created" | "sandbox/rolled-back" | "sandbox/compacted" | "sandbox/workspace-expired":
+            return _moved(state, event)
         case "sandbox/configured":
             return _configured(state, event.payload)
         case _:

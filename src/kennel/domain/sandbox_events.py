@@ -6,7 +6,7 @@ fields are only ever added, and only as optional ones; the environment appears i
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -43,6 +43,8 @@ class CreateRequested(Payload):
     sleep_after: str | int | UnsetType | None = UNSET
     keep_alive: bool | UnsetType = UNSET
     env: dict[str, str | None] | UnsetType = UNSET
+    leave_out: LeaveOut | UnsetType = UNSET
+    origin: BackupCreated | UnsetType = UNSET
 
 
 class CreateAbandoned(Payload):
@@ -70,6 +72,7 @@ class Configured(Payload):
     sleep_after: str | int | UnsetType | None = UNSET
     keep_alive: bool | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
+    leave_out: LeaveOut | UnsetType = UNSET
 
 
 class StartRequested(Payload):
@@ -83,6 +86,55 @@ class Stopped(Payload):
 
 class Backup(Payload):
     backup_id: Short
+
+
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Layers = Annotated[list[Digest], msgspec.Meta(max_length=64)]
+
+
+class Origin(Payload):
+    """Where a fork comes from."""
+
+    path: Short
+    backup_id: Short
+
+
+class BackupCreated(Payload):
+    backup_id: Short
+    layers: Layers | UnsetType = UNSET
+    root: Layers | UnsetType = UNSET
+    usr: Layers | UnsetType = UNSET
+    reason: Literal["requested", "idle", "snapshot", "checkpoint", "fork", "kept"] | UnsetType = UNSET
+    name: Short | UnsetType = UNSET
+    ttl_seconds: Count | UnsetType = UNSET
+    bytes: Count | UnsetType = UNSET
+    left_out: Count | UnsetType = UNSET
+    left_out_bytes: Count | UnsetType = UNSET
+    left_out_by: Literal["nothing", "names", "git"] | UnsetType = UNSET
+    duration_ms: float | UnsetType = UNSET
+    frozen_ms: float | UnsetType = UNSET
+    origin: Origin | UnsetType = UNSET
+
+
+class RolledBack(Payload):
+    backup_id: Short
+    layers: Layers
+    root: Layers | UnsetType = UNSET
+    usr: Layers | UnsetType = UNSET
+
+
+class Compacted(Payload):
+    layers: Layers
+    root: Layers | UnsetType = UNSET
+    usr: Layers | UnsetType = UNSET
+
+
+class LeaveOut(Payload):
+    """What snapshots leave out: `node_modules`, what git ignores, and paths that match these patterns."""
+
+    node_modules: bool | UnsetType = UNSET
+    gitignore: bool | UnsetType = UNSET
+    patterns: Annotated[list[Short], msgspec.Meta(max_length=64)] | UnsetType = UNSET
 
 
 class BackupFailed(Payload):

@@ -85,7 +85,12 @@ def lay_out(mounted: Path, id_base: int) -> None:
     for name in UPPERS:
         for part in ("upper", "work"):
             folder = mounted / name / part
+            if folder.is_dir():
+                continue  # its owner and mode are the sandbox's own by now
+            # Under another name first: one that is there is whole.
+            fresh = mounted / name / f".{part}.new"
             with step("lay out", name, part):
-                folder.mkdir(parents=True, exist_ok=True)
-                os.chown(folder, id_base, id_base)
-                os.chmod(folder, 0o755)
+                fresh.mkdir(parents=True, exist_ok=True)
+                os.chown(fresh, id_base, id_base)
+                os.chmod(fresh, 0o755)
+                os.rename(fresh, folder)

@@ -1,7 +1,8 @@
-"""Owns the mounts of a sandbox: overlays for `/`, for `/usr` where the image keeps it apart, and for `/workspace`.
+"""Owns the mounts of a sandbox that do not last: overlays for `/`, and for `/usr` where the image keeps it apart.
 
-Called by unit. Invariant: lower layers are id-mapped and read-only, uppers lie on the sandbox's disk, nothing is ever
-mounted onto a path that a sandbox wrote (the runtime places `/usr` and `/workspace` with a checked resolve).
+Called by uppers and unit. Invariant: lower layers are id-mapped and read-only, uppers lie on the sandbox's disk, and
+nothing is ever mounted onto a path that a sandbox wrote (the runtime places `/usr` and `/workspace` with a checked
+resolve).
 """
 
 from __future__ import annotations
@@ -57,12 +58,16 @@ class Places:
         return self.folder / "guest.sock"
 
     @property
+    def held(self) -> Path:
+        return self.folder / "layers.json"
+
+    @property
     def record(self) -> Path:
         return self.folder / "record.json"
 
 
 def assemble(places: Places, root: Path, usr: Path | None, id_base: int) -> None:
-    """Mounts the overlays of a sandbox whose disk is mounted; whatever is already there is left.
+    """Mounts the overlays of a sandbox's `/` and `/usr` whose disk is mounted; whatever is already there is left.
 
     `root` and `usr` are the image's read-only folders; `usr` is None where it lies in `root`.
     """
@@ -70,10 +75,6 @@ def assemble(places: Places, root: Path, usr: Path | None, id_base: int) -> None
         _overlay(places, "root", root, userns)
         if usr is not None:
             _overlay(places, "usr", usr, userns)
-    empty = places.folder / "empty"
-    with step("mkdir", empty.name):
-        empty.mkdir(exist_ok=True)
-    _mount_overlay(places, "workspace", empty, places.workspace)
 
 
 def _overlay(places: Places, name: str, source: Path, userns: int) -> None:

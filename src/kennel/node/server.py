@@ -12,15 +12,16 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kennel.node import census
+from kennel.node import census, layer_verbs
 from kennel.node.unit import Units
+from kennel.node.uppers import Stacks
 from kennel.wire import node as wire
 from kennel.wire.errors import KennelError, error
 
@@ -41,6 +42,7 @@ class Server:
         self._allowed = allowed_uids
         self._facts = facts
         self._pool = ThreadPoolExecutor(32, "verb")
+        self._long = ThreadPoolExecutor(16, "layers")
         self._decoder = msgspec.json.Decoder(wire.Call)
 
     def serve(self, group: int) -> None:
@@ -62,18 +64,24 @@ class Server:
                 log.warning("refused a peer with uid %d", uid)
                 return
             sending = threading.Lock()
-            while message := connection.recv(wire.MAX_MESSAGE):
+            while True:
+                message, given, _, _ = socket.recv_fds(connection, wire.MAX_MESSAGE, wire.MAX_GIVEN)
+                if not message:
+                    _close(given)
+                    return
                 try:
                     call = self._decoder.decode(message)
                 except msgspec.DecodeError as failure:
                     log.warning("a malformed command ends its connection: %s", failure)
+                    _close(given)
                     return
-                self._pool.submit(self._answer, connection, sending, call)
+                pool = self._long if type(call.request) in layer_verbs.VERBS else self._pool
+                pool.submit(self._answer, connection, sending, call, given)
 
-    def _answer(self, connection: socket.socket, sending: threading.Lock, call: wire.Call) -> None:
+    def _answer(self, connection: socket.socket, sending: threading.Lock, call: wire.Call, given: list[int]) -> None:
         descriptors: list[int] = []
         try:
-            ok, descriptors = self._handle(call.request)
+            ok, descriptors = self._handle(call.request, given)
             reply = wire.Reply(call.id, ok=ok)
         except KennelError as refused:
             reply = wire.Reply(call.id, None, refused.code, refused.message, refused.details, refused.hint)
@@ -86,16 +94,18 @@ class Server:
         except OSError as gone:
             log.info("the caller left before its answer: %s", gone)
         finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            _close(descriptors)
+            _close(given)
 
-    def _handle(self, request: wire.Request) -> Answer:
+    def _handle(self, request: wire.Request, given: Sequence[int]) -> Answer:
         # Control is not trusted with the machine: what becomes a path or a host name here is checked here.
         sandbox, hostname = getattr(request, "sandbox", None), getattr(request, "hostname", None)
         if sandbox is not None and not _SANDBOX.fullmatch(sandbox):
             raise error("VALIDATION_FAILED", "a sandbox id is 8 to 40 of a-z and 0-9", admitted="no")
         if hostname is not None and not _HOSTNAME.fullmatch(hostname):
             raise error("VALIDATION_FAILED", "a host name is 1 to 63 of a-z, 0-9, '.' and '-'", admitted="no")
+        if (verb := layer_verbs.VERBS.get(type(request))) is not None:
+            return verb(self._units, request, given)
         return _VERBS[type(request)](self, request)
 
     def hello(self, request: wire.Hello) -> Answer:
@@ -115,7 +125,9 @@ class Server:
         return None, []
 
     def start(self, request: wire.Start) -> Answer:
-        return self._units.start(request.sandbox, request.hostname), []
+        root, usr = (None if each is None else layer_verbs.checked(each) for each in (request.root, request.usr))
+        asked = Stacks(layer_verbs.checked(request.workspace), root, usr)
+        return self._units.start(request.sandbox, request.hostname, asked, fresh=request.fresh), []
 
     def limit(self, request: wire.Limit) -> Answer:
         self._units.limit(request.sandbox, request.hostname)
@@ -153,3 +165,8 @@ _VERBS: dict[type, Callable[[Server, Any], Answer]] = {
     wire.Usage: Server.usage,
     wire.Census: Server.census,
 }
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -7,12 +7,15 @@ follows from it.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import socket
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -21,11 +24,14 @@ from kennel.domain.capacity import Limits, Machine, Promised, refusal
 from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
 from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
 from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, linux, loop, netns, priority, rootfs
+from kennel.node.freezer import Freezer
+from kennel.node.pack import Difference, LeftOut, Upper
 from kennel.node.record import Record, Records
+from kennel.node.uppers import Lower, Stacks, Uppers
 from kennel.ports.runtime import Images, Runtime
 from kennel.steps import step
 from kennel.wire.errors import KennelError, error
-from kennel.wire.node import Counters
+from kennel.wire.node import Counters, Packed, Started
 
 log = logging.getLogger("kennel.unit")
 
@@ -59,10 +65,13 @@ class Units:
         self.images = images
         self.records = Records(grounds.sandboxes)
         self.tree = cgroup.find()
+        self.uppers = Uppers(grounds.folder / "layers")
         self._runtime_folder = guest_runtime.ensure(grounds.folder / "guest")
         self._locks = Locks()
         self._live: dict[str, int] = {}
+        self._leaving: set[str] = set()
         for record in self.records.all():
+            freezer.thaw(self.tree, self.group(record.sandbox))
             pid = runtime.pid(record.sandbox)
             if pid is not None:
                 self._live[record.sandbox] = pid
@@ -86,27 +95,39 @@ class Units:
             if known is None:
                 self._require_room(size)
             self.records.add(sandbox, instance_type, image_digest, isolation)
-            image = self.places(sandbox).image
-            if not image.exists():
-                fresh = image.with_name(".disk.new")
-                empty = disk.golden(self.grounds.folder / "golden", size.disk)
-                with step("copy disk"):
-                    fresh.unlink(missing_ok=True)
-                    disk.copy_sparse(empty, fresh)
-                with step("name disk"):
-                    os.rename(fresh, image)
+            if not self.places(sandbox).image.exists():
+                self._make_disk(sandbox, size)
 
-    def start(self, sandbox: str, hostname: str) -> bool:
-        """Runs the sandbox's container with the guest as PID 1 (its CPU limit comes with `limit`); False if it ran."""
+    def _make_disk(self, sandbox: str, size: InstanceType) -> None:
+        image = self.places(sandbox).image
+        fresh = image.with_name(".disk.new")
+        empty = disk.golden(self.grounds.folder / "golden", size.disk)
+        with step("copy disk"):
+            fresh.unlink(missing_ok=True)
+            disk.copy_sparse(empty, fresh)
+        with step("name disk"):
+            os.rename(fresh, image)
+
+    def start(self, sandbox: str, hostname: str, asked: Stacks, *, fresh: bool = False) -> Started:
+        """Runs the sandbox's container with the guest as PID 1 (its CPU limit comes with `limit`), unless it runs.
+
+        An upper that is here is mounted on its own stack; without one a disk is made on `asked`, if it may be `fresh`.
+        """
         with self._locks.of(sandbox):
-            record = self._record(sandbox)
+            record, places = self._record(sandbox), self.places(sandbox)
             if self._pid(sandbox) is not None and self._listens(sandbox):
-                return False
+                return _started(False, False, self.uppers.recorded(places) or Stacks())
             self._clear(sandbox)
             self._require_room(INSTANCE_TYPES[record.instance_type])
+            new_disk = not places.image.exists()
+            if new_disk:
+                if not fresh:
+                    raise error("SNAPSHOT_MISSING", "the sandbox's disk is not on this machine any more", admitted="no")
+                self.uppers.require(asked.named())
+                self._make_disk(sandbox, INSTANCE_TYPES[record.instance_type])
             try:
-                self._live[sandbox] = self._run(record, hostname)
-                return True
+                self._live[sandbox], lies_on = self._run(record, hostname, asked)
+                return _started(True, new_disk, lies_on)
             except OSError as failure:
                 self._clear(sandbox)
                 raise error(
@@ -116,7 +137,7 @@ class Units:
                 self._clear(sandbox)
                 raise
 
-    def _run(self, record: Record, hostname: str) -> int:
+    def _run(self, record: Record, hostname: str, asked: Stacks) -> tuple[int, Stacks]:
         places = self.places(record.sandbox)
         disk.mount(places.image, places.disk)
         disk.lay_out(places.disk, record.id_base)
@@ -126,7 +147,8 @@ class Units:
             places.folder.chmod(0o700)
         lower = self.images.lower(record.image_digest)
         root = lower.root if lower.root.is_dir() else erofs.mounted(lower.root, self.grounds.image_mounts)
-        rootfs.assemble(places, root, lower.usr, record.id_base)
+        lies_on = self.uppers.mount(places, record, Lower(root, lower.usr, record.image_digest), asked)
+        self._hold(places, lies_on.named())
         rootfs.require_folders(places.root)
         netns.create(places.netns)
         binds = [Bind(str(places.workspace), "/workspace"), Bind(str(self._runtime_folder), RUNTIME_MOUNT, True)]
@@ -135,7 +157,71 @@ class Units:
         with self._listener(places) as listener:
             pid = self.runtime.run(self._spec(record, hostname, tuple(binds)), listener.fileno())
         priority.favour(pid)
-        return pid
+        return pid, lies_on
+
+    @staticmethod
+    def _hold(places: rootfs.Places, layers: list[str]) -> None:
+        """Keeps beside the disk which layers its uppers lie on, to be read while it is not mounted."""
+        text = json.dumps(layers)
+        if (places.held.read_text() if places.held.exists() else "[]") != text:
+            with step("hold layers"):
+                fresh = places.held.with_suffix(".new")
+                fresh.write_text(text)
+                os.replace(fresh, places.held)
+
+    def held_layers(self) -> set[str]:
+        """Every layer that an upper on this machine lies on."""
+        held = (self.places(record.sandbox).held for record in self.records.all())
+        return {layer for path in held if path.exists() for layer in json.loads(path.read_text())}
+
+    def pack(self, sandbox: str, left_out: LeftOut, *, live: bool) -> Packed | None:
+        """The sandbox's uppers as layers of this machine; None when nothing ever ran on its disk.
+
+        A live pack freezes the sandbox for a moment. A stop that comes meanwhile ends the pack (OPERATION_INTERRUPTED).
+        """
+        with self._locks.of(sandbox):
+            record, places = self._record(sandbox), self.places(sandbox)
+            running = self._pid(sandbox) is not None
+            if running != live:
+                raise error("RESOURCE_BUSY", f"the sandbox {'runs' if running else 'does not run'}", admitted="no")
+
+            def look(*_: int) -> None:
+                if sandbox in self._leaving:
+                    raise error("OPERATION_INTERRUPTED", "the sandbox was stopped during the snapshot")
+
+            stopper = Freezer(self.tree, self.group(sandbox)) if live else None
+            with self.uppers.opened(places, running=running):
+                return self.uppers.pack(places, record, left_out, stopper, look)
+
+    def compare(self, old: list[str], new: list[str], sandbox: str | None) -> Difference:
+        """What `new`, or the sandbox's workspace as it is now, has otherwise than `old`."""
+        packing = self.uppers.packing
+        if sandbox is None or not self.places(sandbox).image.exists():
+            self.uppers.require([*old, *new])
+            return packing.compare(old, new)
+        with self._locks.of(sandbox):
+            record, places = self._record(sandbox), self.places(sandbox)
+            with self.uppers.opened(places, running=self._pid(sandbox) is not None):
+                known = self.uppers.recorded(places)
+                if known is None:
+                    self.uppers.require([*old, *new])
+                    return packing.compare(old, new)
+                self.uppers.require([*old, *known.workspace])
+                upper = Upper(places.disk / "workspace" / "upper", record.id_base, known.workspace)
+                return packing.compare(old, known.workspace, new_upper=upper)
+
+    def drop_disk(self, sandbox: str) -> None:
+        """Deletes the disk of a sandbox that does not run; one that is gone is no error."""
+        with self._locks.of(sandbox):
+            self._record(sandbox)
+            if self._pid(sandbox) is not None:
+                raise error("RESOURCE_BUSY", "the sandbox runs", admitted="no")
+            self._clear(sandbox)
+            places = self.places(sandbox)
+            with step("drop disk"):
+                places.image.unlink(missing_ok=True)
+            with step("let layers go"):
+                places.held.unlink(missing_ok=True)
 
     def _spec(self, record: Record, hostname: str, binds: tuple[Bind, ...]) -> ContainerSpec:
         size, places = INSTANCE_TYPES[record.instance_type], self.places(record.sandbox)
@@ -188,12 +274,23 @@ class Units:
 
     def stop(self, sandbox: str) -> None:
         """Kills the container; what it wrote stays on its disk."""
-        with self._locks.of(sandbox):
+        with self._alone(sandbox):
             self._clear(sandbox)
+
+    @contextmanager
+    def _alone(self, sandbox: str) -> Iterator[None]:
+        """The sandbox's lock, for one that must not wait for a pack to end."""
+        self._leaving.add(sandbox)
+        try:
+            with self._locks.of(sandbox):
+                self._leaving.discard(sandbox)
+                yield
+        finally:
+            self._leaving.discard(sandbox)
 
     def remove(self, sandbox: str) -> None:
         """Leaves nothing of the sandbox on this machine."""
-        with self._locks.of(sandbox):
+        with self._alone(sandbox):
             self._clear(sandbox)
             places = self.places(sandbox)
             # The record is the last to go: a removal cut short is found again by it.
@@ -212,6 +309,7 @@ class Units:
                 self.stop(unit)
             except (OSError, KennelError):
                 log.exception("%s was not taken down", unit)
+        self.uppers.close()
         erofs.release(self.grounds.image_mounts)
         cgroup.remove(self.tree, self.grounds.group)
         cgroup.remove_if_empty(self.tree, self.grounds.group.split("/")[0])
@@ -359,6 +457,11 @@ def _rename_host(pid: int, hostname: str) -> None:
     thread.join()
     if failure:
         raise failure[0]
+
+
+def _started(ran: bool, new_disk: bool, lies_on: Stacks) -> Started:
+    root, usr = (None if each is None else list(each) for each in (lies_on.root, lies_on.usr))
+    return Started(ran, new_disk, list(lies_on.workspace), root, usr)
 
 
 def _delete(path: Path) -> None:

@@ -46,6 +46,14 @@ class Blobs(Protocol):
         """Deletes the blob; one that is not there is no error."""
         ...
 
+    def squeezed(self, source: int) -> AsyncIterator[bytes]:
+        """What the open file or pipe `source` holds, compressed as blobs are, in pieces; nothing is stored."""
+        ...
+
+    def unsqueezed(self, pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+        """The other way, in small pieces; damaged, or more than `limit` bytes: BLOB_CORRUPT."""
+        ...
+
     def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
         """Every blob below the folder `prefix`, in no order."""
         ...

@@ -12,6 +12,8 @@ import msgspec
 
 MAX_MESSAGE = 128 * 1024
 PROTOCOL = 1
+MAX_GIVEN = 1
+"""Descriptors beside a command."""
 
 
 class Hello(msgspec.Struct, tag="hello"):
@@ -40,10 +42,19 @@ class Build(msgspec.Struct, tag="build"):
 
 
 class Start(msgspec.Struct, tag="start"):
-    """Mount, make namespaces, run the container; idempotent while it runs."""
+    """Mount, make namespaces, run the container; idempotent while it runs.
+
+    The stacks (layers, the topmost first) are for a disk that is made new: an upper that is here lies on its own.
+    `root` and `usr` are None where what is outside `/workspace` does not last. Without `fresh` a missing disk is
+    SNAPSHOT_MISSING.
+    """
 
     sandbox: str
     hostname: str
+    workspace: list[str] = []
+    root: list[str] | None = None
+    usr: list[str] | None = None
+    fresh: bool = False
 
 
 class Limit(msgspec.Struct, tag="limit"):
@@ -81,7 +92,98 @@ class Census(msgspec.Struct, tag="census"):
     """Every resource on this machine that carries this installation's name."""
 
 
-Request = Hello | ResolveImage | ListImages | Build | Start | Limit | Connect | Stop | Remove | Usage | Census
+class Pack(msgspec.Struct, tag="pack"):
+    """Pack the sandbox's uppers as layers, `live` while it runs, else while it sleeps; answers with `Packed`.
+
+    A file of paths to leave out of the workspace, each with a NUL behind it, comes as a descriptor; `names` are left
+    out wherever they stand.
+    """
+
+    sandbox: str
+    live: bool = False
+    names: list[str] = []
+
+
+class DropDisk(msgspec.Struct, tag="drop-disk"):
+    """Delete the disk of a sandbox that does not run: what was on it is in layers, or not wanted any more."""
+
+    sandbox: str
+
+
+class Compact(msgspec.Struct, tag="compact"):
+    """Merge neighbouring layers (the topmost first) to one; `bottom`: nothing lies below them."""
+
+    layers: list[str]
+    bottom: bool
+
+
+class Compare(msgspec.Struct, tag="compare"):
+    """What the stack `new` changes beside `old`; with `sandbox`, its upper and that upper's own stack are `new`.
+
+    Answers with `Compared` and a descriptor of the list.
+    """
+
+    old: list[str]
+    new: list[str] = []
+    sandbox: str | None = None
+
+
+class Export(msgspec.Struct, tag="export"):
+    """Write the tree of a stack as a tar to the descriptor that comes with this."""
+
+    layers: list[str]
+
+
+class OpenLayer(msgspec.Struct, tag="open-layer"):
+    """Answers with a descriptor to read the layer's image from."""
+
+    layer: str
+
+
+class BeginImport(msgspec.Struct, tag="begin-import"):
+    """Answers with a token and a descriptor to write a fetched layer to."""
+
+
+class CommitImport(msgspec.Struct, tag="commit-import"):
+    """Make what was written a layer, if it hashes to `layer`."""
+
+    token: str
+    layer: str
+
+
+class ListLayers(msgspec.Struct, tag="list-layers"):
+    """Every layer on this machine with its size in bytes, and those that an upper lies on."""
+
+
+class RemoveLayer(msgspec.Struct, tag="remove-layer"):
+    """Delete a layer from this machine, unless an upper lies on it."""
+
+    layer: str
+
+
+Request = (
+    Hello
+    | ResolveImage
+    | ListImages
+    | Build
+    | Start
+    | Limit
+    | Connect
+    | Stop
+    | Remove
+    | Usage
+    | Census
+    | Pack
+    | DropDisk
+    | Compact
+    | Compare
+    | Export
+    | OpenLayer
+    | BeginImport
+    | CommitImport
+    | ListLayers
+    | RemoveLayer
+)
 
 
 class Call(msgspec.Struct):
@@ -130,3 +232,55 @@ class Counters(msgspec.Struct):
     oom_kills: int = 0
     disk_used: int = 0
     disk_size: int = 0
+
+
+class Started(msgspec.Struct):
+    """How a sandbox runs: whether this call made it run, whether its disk is new, and the stacks it lies on."""
+
+    ran: bool
+    new_disk: bool
+    workspace: list[str]
+    root: list[str] | None = None
+    usr: list[str] | None = None
+
+
+class Made(msgspec.Struct):
+    """A layer that was made; sizes in bytes, as `kennel.domain.layer.LayerInfo` has them."""
+
+    digest: str
+    size: int
+    unpacked: int
+    entries: int
+    left_out: int = 0
+    left_out_bytes: int = 0
+
+
+class Part(msgspec.Struct):
+    """One packed upper: the stack with it on top, and what was made; None when nothing had changed."""
+
+    stack: list[str]
+    made: Made | None = None
+
+
+class Packed(msgspec.Struct):
+    """The uppers of a sandbox as stacks; None where there is none. `frozen_ms`: how long a live one stood still."""
+
+    workspace: Part
+    root: Part | None = None
+    usr: Part | None = None
+    frozen_ms: float = 0.0
+
+
+class Compared(msgspec.Struct):
+    """How many paths differ."""
+
+    added: int
+    changed: int
+    removed: int
+
+
+class LayersHere(msgspec.Struct):
+    """Layers on a machine: sizes in bytes, and those that the uppers there lie on."""
+
+    sizes: dict[str, int]
+    held: list[str]

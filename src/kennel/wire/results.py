@@ -55,3 +55,35 @@ class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
     keep_alive: bool = False
     persist: str = "workspace"
     last_backup_id: str | None = None
+
+
+class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):
+    """A snapshot of a sandbox: `size` is what it added to the store and `left_out` how many paths it has not, `depth`
+    how many layers it is. Times are ISO 8601 in UTC; without `expires_at` it lasts until it is deleted."""
+
+    id: str
+    name: str | None
+    reason: str
+    created_at: str
+    expires_at: str | None
+    size: int
+    left_out: int
+    depth: int
+
+
+class PathChange(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One path, from `/workspace`: `added`, `changed` or `removed`; exact bytes in base64 where it is not UTF-8."""
+
+    path: str
+    change: str
+    path_base64: str | None = None
+
+
+class DiffView(msgspec.Struct, rename="camel", kw_only=True):
+    """How many paths differ, and the first of them; `truncated` says that there are more."""
+
+    added: int
+    changed: int
+    removed: int
+    paths: list[PathChange]
+    truncated: bool

@@ -18,7 +18,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from kennel.adapters.blobs.transport import PIECE, Unpacked, compressed
+from kennel.adapters.blobs.transport import PIECE, Unpacked, compressed, unpacked
 from kennel.ports.blobs import BlobInfo
 from kennel.wire.errors import KennelError, error
 
@@ -73,6 +73,14 @@ class ObjectBlobs:
         except _FAILURES as failure:
             raise _refusal(name, failure) from failure
         return True
+
+    def squeezed(self, source: int) -> AsyncIterator[bytes]:
+        """As `Blobs.squeezed`."""
+        return compressed(source)
+
+    def unsqueezed(self, pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+        """As `Blobs.unsqueezed`."""
+        return unpacked(pieces, limit)
 
     async def get(self, name: str, target: int, limit: int) -> int:
         """As `Blobs.get`."""

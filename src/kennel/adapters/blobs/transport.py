@@ -96,6 +96,28 @@ class Unpacked:
         return error("BLOB_CORRUPT", f"blob {self._name} is damaged: {why}")
 
 
+async def unpacked(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    """What is in a frame that arrives in `pieces`, in small pieces of its own; BLOB_CORRUPT as for blobs."""
+    frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+    total = 0
+    async for piece in pieces:
+        # In small steps: a piece may unpack to a thousand times its size.
+        for at in range(0, len(piece), 4096):
+            if frame.eof:
+                raise error("BLOB_CORRUPT", "the archive has bytes behind its end")
+            try:
+                data = await asyncio.to_thread(frame.decompress, piece[at : at + 4096])
+            except zstandard.ZstdError as failure:
+                raise error("BLOB_CORRUPT", f"the archive is damaged: {failure}") from failure
+            total += len(data)
+            if total > limit:
+                raise error("BLOB_CORRUPT", f"the archive holds more than {limit} bytes")
+            if data:
+                yield data
+    if not frame.eof or frame.unused_data:
+        raise error("BLOB_CORRUPT", "the archive does not end as it should")
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Writes everything; a full disk is NO_SPACE."""
     view = memoryview(data)

@@ -10,7 +10,7 @@ import array
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,9 +47,9 @@ class NodeClient:
     async def build(self, sandbox: str, instance_type: str, image_digest: str, isolation: str) -> None:
         await self._call(wire.Build(sandbox, instance_type, image_digest, isolation), type(None))
 
-    async def start(self, sandbox: str, hostname: str) -> bool:
-        """Whether this call started it; False when it was running."""
-        return await self._call(wire.Start(sandbox, hostname), bool)
+    async def start(self, request: wire.Start) -> wire.Started:
+        """How it runs now."""
+        return await self._call(request, wire.Started)
 
     async def limit(self, sandbox: str, hostname: str | None = None) -> None:
         await self._call(wire.Limit(sandbox, hostname), type(None))
@@ -74,6 +74,43 @@ class NodeClient:
     async def census(self) -> list[wire.Unit]:
         return await self._call(wire.Census(), list[wire.Unit])
 
+    async def pack(self, request: wire.Pack, listing: int | None = None) -> wire.Packed | None:
+        """The uppers as layers of that machine; `listing`: a file of paths to leave out, the caller's to close."""
+        given = [] if listing is None else [listing]
+        ok, _ = await self._send(request, given)
+        return msgspec.convert(ok, wire.Packed | None)
+
+    async def drop_disk(self, sandbox: str) -> None:
+        await self._call(wire.DropDisk(sandbox), type(None))
+
+    async def compact(self, layers: Sequence[str], *, bottom: bool) -> wire.Made:
+        return await self._call(wire.Compact(list(layers), bottom), wire.Made)
+
+    async def compare(self, request: wire.Compare) -> tuple[wire.Compared, int]:
+        """The counts, and a descriptor of the list, the caller's to close."""
+        ok, descriptors = await self._send(request)
+        return msgspec.convert(ok, wire.Compared), _one(descriptors)
+
+    async def export(self, layers: Sequence[str], target: int) -> None:
+        await self._send(wire.Export(list(layers)), [target])
+
+    async def open_layer(self, layer: str) -> int:
+        _, descriptors = await self._send(wire.OpenLayer(layer))
+        return _one(descriptors)
+
+    async def begin_import(self) -> tuple[str, int]:
+        token, descriptors = await self._send(wire.BeginImport())
+        return msgspec.convert(token, str), _one(descriptors)
+
+    async def commit_import(self, token: str, layer: str) -> None:
+        await self._call(wire.CommitImport(token, layer), type(None))
+
+    async def list_layers(self) -> wire.LayersHere:
+        return await self._call(wire.ListLayers(), wire.LayersHere)
+
+    async def remove_layer(self, layer: str) -> None:
+        await self._call(wire.RemoveLayer(layer), type(None))
+
     def close(self) -> None:
         """Ends the connection; pending calls raise."""
         self._lose("the connection to node was closed")
@@ -83,11 +120,11 @@ class NodeClient:
         _close(descriptors)
         return msgspec.convert(ok, kind)
 
-    async def _send(self, request: wire.Request) -> tuple[Any, list[int]]:
+    async def _send(self, request: wire.Request, given: Sequence[int] = ()) -> tuple[Any, list[int]]:
         with step(_name, request):
-            return await self._ask(request)
+            return await self._ask(request, given)
 
-    async def _ask(self, request: wire.Request) -> tuple[Any, list[int]]:
+    async def _ask(self, request: wire.Request, given: Sequence[int]) -> tuple[Any, list[int]]:
         link = self._socket or self._connect()
         self._number += 1
         number = self._number
@@ -95,18 +132,18 @@ class NodeClient:
         self._waiting[number] = future
         try:
             try:
-                await self._write(link, msgspec.json.encode(wire.Call(number, request)))
+                await self._write(link, msgspec.json.encode(wire.Call(number, request)), given)
             except OSError as failure:
                 self._lose(f"node went away: {failure}")
             return await future
         finally:
             self._waiting.pop(number, None)
 
-    async def _write(self, link: socket.socket, message: bytes) -> None:
-        # Messages are under 1 KiB; a full socket means node is far behind, so waiting a little is right.
+    async def _write(self, link: socket.socket, message: bytes, given: Sequence[int]) -> None:
+        # Messages are under 20 KiB; a full socket means node is far behind, so waiting a little is right.
         for _ in range(1000):
             try:
-                link.send(message)
+                socket.send_fds(link, [message], given)
                 return
             except BlockingIOError:
                 await asyncio.sleep(0.01)
@@ -187,6 +224,13 @@ def _receive(link: socket.socket) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(data[: len(data) - len(data) % size])
     return message, descriptors.tolist()
+
+
+def _one(descriptors: list[int]) -> int:
+    if len(descriptors) != 1:
+        _close(descriptors)
+        raise error("NODE_UNAVAILABLE", "node answered without its descriptor", admitted="no")
+    return descriptors[0]
 
 
 def _close(descriptors: list[int]) -> None:

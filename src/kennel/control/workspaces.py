@@ -1,0 +1,263 @@
+"""Owns where the files of sandboxes are: packed and uploaded when they sleep, fetched and mounted when they wake.
+
+Called by fleet (sleep, wake) and snapshots. Invariant: the pointer is the fold of the sandbox's own stream; it moves by
+one append whose key is the number of the move, so of two movers one is refused; it moves only to layers that the blob
+store holds; a disk is dropped only after the append that makes it needless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from kennel.control.leftovers import Leftovers
+from kennel.control.projection import Projections
+from kennel.domain.event import fact
+from kennel.domain.principal import SYSTEM, Principal
+from kennel.domain.sandbox import Projection, Workspace
+from kennel.ports.blobs import Blobs
+from kennel.ports.node import NodeLink
+from kennel.wire import node as wire
+from kennel.wire.errors import KennelError, error
+
+log = logging.getLogger("kennel.workspaces")
+
+FOLDER = "layers"
+AT_ONCE = 4
+MAX_LAYER = 1 << 40
+UNFIT = frozenset(
+    {
+        "LAYER_MISSING", "LAYER_CORRUPT", "BLOB_NOT_FOUND", "BLOB_CORRUPT", "STACK_MISMATCH", "SNAPSHOT_MISSING",
+    }
+)  # fmt: skip
+"""Failures that mean the files cannot be had; a start fails with SNAPSHOT_MISSING then."""
+_TRIES = 3
+
+
+def blob_name(layer: str) -> str:
+    """Where a layer is in the blob store."""
+    return f"{FOLDER}/{layer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One sandbox: its stream, and its name on the machine."""
+
+    project: str
+    path: str
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Why a backup is made, and what it is called."""
+
+    reason: str
+    name: str | None = None
+    ttl_seconds: int | None = None
+    leftovers: Leftovers = field(default_factory=Leftovers)
+
+
+class Workspaces:
+    """Over one node and one blob store. `ttl` is seconds a sandbox may sleep before its files expire."""
+
+    def __init__(self, node: NodeLink, blobs: Blobs, projections: Projections, ttl: float) -> None:
+        self._node, self._blobs, self._projections, self._ttl = node, blobs, projections, ttl
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def start(self, at: Address, state: Projection, who: Principal, hostname: str) -> tuple[wire.Started, bool]:
+        """Starts the sandbox on its files; how it runs, and whether they came from a backup. SNAPSHOT_MISSING."""
+        state = await self._expire(at, state)
+        place = state.workspace
+        if place.void:
+            await self._node.drop_disk(at.sandbox)
+        words = _start_words(at, state, hostname)
+        try:
+            started = await self._start(words)
+        except KennelError as failure:
+            if failure.code not in UNFIT:
+                raise
+            await self._record_failure(at, who, place, failure)
+            raise error(
+                "SNAPSHOT_MISSING",
+                f"the sandbox's files cannot be had: {failure.message}",
+                details={"cause": failure.code, "backupId": place.backup_id},
+                hint='put the layer back, roll back to another snapshot, or start with {"empty": true}',
+                admitted="no",
+            ) from failure
+        restored = started.ran and started.new_disk and place.backup_id is not None and not place.empty
+        return started, restored
+
+    async def _start(self, words: wire.Start) -> wire.Started:
+        for _ in range(_TRIES):
+            try:
+                return await self._node.start(words)
+            except KennelError as failure:
+                details = failure.details if isinstance(failure.details, dict) else {}
+                missing = details.get("layers", [])
+                if failure.code != "LAYER_CORRUPT" and not missing:
+                    raise
+                # A damaged one was set aside by node, so the next try finds it missing.
+                await self.fetch(missing)
+        raise error("LAYER_MISSING", "layers that were fetched are gone again")
+
+    async def _record_failure(self, at: Address, who: Principal, place: Workspace, failure: KennelError) -> None:
+        payload = {"error": f"{failure.code}: {failure.message}"}
+        if place.backup_id is not None:
+            payload["backupId"] = place.backup_id
+        await self._append(at, fact(who, "sandbox/restore-failed", payload))
+
+    async def _expire(self, at: Address, state: Projection) -> Projection:
+        """The state after its files aged out, if they have: they are empty then, and the stream says so."""
+        since = state.workspace.rested_at or state.workspace.saved_at
+        if state.running or state.workspace.backup_id is None or since is None:
+            return state
+        if (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() < self._ttl:
+            return state
+        return await self.move(at, state, SYSTEM, "sandbox/workspace-expired", {"backupId": state.workspace.backup_id})
+
+    async def expire(self, at: Address, state: Projection) -> None:
+        """As a start does it, for a sandbox that nobody wakes; the door is closed by the caller."""
+        await self._expire(at, state)
+
+    async def move(
+        self, at: Address, seen: Projection, who: Principal, type_: str, payload: dict[str, Any]
+    ) -> Projection:
+        """Moves the pointer, from where `seen` has it; POINTER_CONFLICT when somebody else moved it meanwhile."""
+        event = fact(who, type_, payload, key=f"pointer:{seen.workspace.moves}")
+        try:
+            return await self._append(at, event)
+        except KennelError as failure:
+            if failure.code != "IDEMPOTENCY_CONFLICT":
+                raise
+            raise error("POINTER_CONFLICT", "another snapshot was taken meanwhile", admitted="no") from failure
+
+    async def _append(self, at: Address, *events: Any) -> Projection:
+        return await self._projections.append_and_fold(at.project, at.path, events)
+
+    async def keep(self, at: Address, who: Principal, asked: Asked, *, live: bool) -> Projection:
+        """Packs, uploads, and moves the pointer. What fails is recorded as `backup-failed` and raised."""
+        seen = await self._projections.get(at.project, at.path)
+        try:
+            return await self._keep(at, seen, who, asked, live)
+        except KennelError as failure:
+            if failure.code != "NODE_UNAVAILABLE":
+                said = {"error": f"{failure.code}: {failure.message}"}
+                await self._append(at, fact(who, "sandbox/backup-failed", said))
+            raise
+
+    async def _keep(self, at: Address, seen: Projection, who: Principal, asked: Asked, live: bool) -> Projection:
+        begun = time.monotonic()
+        with asked.leftovers.file() as listing:
+            words = wire.Pack(at.sandbox, live, list(asked.leftovers.names))
+            packed = await self._pack(seen, words, listing)
+        if packed is None:
+            # Its disk was never mounted: it is as it was made.
+            packed = wire.Packed(wire.Part(list(seen.workspace.layers)))
+        parts = [part for part in (packed.workspace, packed.root, packed.usr) if part is not None]
+        await self.upload(layer for part in parts for layer in part.stack)
+        made = [part.made for part in parts if part.made is not None]
+        payload: dict[str, Any] = {
+            "backupId": f"bk{secrets.token_hex(10)}",
+            "layers": packed.workspace.stack,
+            "reason": asked.reason,
+            "bytes": sum(each.size for each in made),
+            "leftOut": sum(each.left_out for each in made),
+            "leftOutBytes": sum(each.left_out_bytes for each in made),
+            "leftOutBy": asked.leftovers.by,
+            "durationMs": round((time.monotonic() - begun) * 1000, 3),
+        }
+        optional = {
+            "root": packed.root and packed.root.stack,
+            "usr": packed.usr and packed.usr.stack,
+            "name": asked.name,
+            "ttlSeconds": asked.ttl_seconds,
+            "frozenMs": packed.frozen_ms if live else None,
+        }
+        payload |= {word: value for word, value in optional.items() if value is not None}
+        return await self.move(at, seen, who, "sandbox/backup-created", payload)
+
+    async def _pack(self, seen: Projection, words: wire.Pack, listing: int | None) -> wire.Packed | None:
+        place = seen.workspace
+        try:
+            return await self._node.pack(words, listing)
+        except KennelError as failure:
+            if failure.code != "SNAPSHOT_MISSING" or place.backup_id is None or place.empty:
+                raise
+        # It sleeps without a disk: the last backup is all there is.
+        root, usr = (None if each is None else wire.Part(list(each)) for each in (place.root, place.usr))
+        return wire.Packed(wire.Part(list(place.layers)), root, usr)
+
+    async def rest(self, at: Address, who: Principal, reason: str, leftovers: Leftovers) -> None:
+        """After a stop: packs what is on the disk, and drops the disk when that is safe. Never raises for a failure:
+        the upper stays then, and the next start on this machine mounts it again."""
+        state = await self._projections.get(at.project, at.path)
+        if state.workspace.empty:
+            said = {"reason": "it was started empty beside a backup that stands; its files stay on this machine"}
+            await self._append(at, fact(who, "sandbox/snapshot-skipped", said))
+            return
+        try:
+            await self.keep(at, who, Asked(reason, leftovers=leftovers), live=False)
+            await self._node.drop_disk(at.sandbox)
+        except KennelError as failure:
+            log.warning("%s%s sleeps on its disk: %s", at.project, at.path, failure)
+
+    async def upload(self, layers: Iterable[str]) -> None:
+        """Brings layers of this machine to the blob store; those that are there already cost one look."""
+        await asyncio.gather(*(self._upload(layer) for layer in dict.fromkeys(layers)))
+
+    async def _upload(self, layer: str) -> None:
+        async with self._places:
+            if await self._blobs.exists(blob_name(layer)):
+                return
+            descriptor = await self._node.open_layer(layer)
+            try:
+                await self._blobs.put(blob_name(layer), descriptor)
+            finally:
+                os.close(descriptor)
+
+    async def ensure(self, layers: Iterable[str]) -> None:
+        """Fetches what is not on this machine; SNAPSHOT_MISSING when it cannot be had."""
+        wanted = list(dict.fromkeys(layers))
+        here = (await self._node.list_layers()).sizes if wanted else {}
+        try:
+            await self.fetch([layer for layer in wanted if layer not in here])
+        except KennelError as failure:
+            if failure.code not in UNFIT:
+                raise
+            why = f"the snapshot's files cannot be had: {failure.message}"
+            raise error("SNAPSHOT_MISSING", why, details={"cause": failure.code}, admitted="no") from failure
+
+    async def fetch(self, layers: Sequence[str]) -> None:
+        """Brings layers of the blob store to this machine, verified."""
+        await asyncio.gather(*(self._fetch(layer) for layer in dict.fromkeys(layers)))
+
+    async def _fetch(self, layer: str) -> None:
+        async with self._places:
+            token, descriptor = await self._node.begin_import()
+            try:
+                await self._blobs.get(blob_name(layer), descriptor, MAX_LAYER)
+            finally:
+                os.close(descriptor)
+            await self._node.commit_import(token, layer)
+
+
+def _start_words(at: Address, state: Projection, hostname: str) -> wire.Start:
+    place = state.workspace
+    lasting = state.persist == "disk"
+    layers, root, usr = ((), (), ()) if place.empty else (place.layers, place.root or (), place.usr or ())
+    return wire.Start(
+        at.sandbox,
+        hostname,
+        list(layers),
+        list(root) if lasting else None,
+        list(usr) if lasting else None,
+        fresh=place.void or (place.backup_id is not None and not place.empty),
+    )

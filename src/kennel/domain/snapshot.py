@@ -1,0 +1,109 @@
+"""Owns what snapshots a sandbox has: the fold of its stream's events about backups.
+
+Called by control/snapshots.py and upkeep. Invariant: a snapshot somebody named stays until it is deleted or its time is
+over; of those that Kennel made by itself the last KEPT stay, and all go when the workspace expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from kennel.domain.event import Event, trusted
+
+TYPES = (
+    "sandbox/backup-created",
+    "sandbox/rolled-back",
+    "sandbox/compacted",
+    "sandbox/snapshot-deleted",
+    "sandbox/workspace-expired",
+    "sandbox/destroyed",
+)
+KEPT = 8
+_ASKED = frozenset({"snapshot", "fork"})
+
+
+class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One snapshot. `size` is what it added to the store, in bytes; times are ISO 8601 in UTC."""
+
+    id: str
+    name: str | None
+    reason: str
+    created_at: str
+    expires_at: str | None
+    size: int
+    left_out: int
+    layers: tuple[str, ...]
+    root: tuple[str, ...] | None
+    usr: tuple[str, ...] | None
+
+    @property
+    def stacks(self) -> tuple[tuple[str, ...], ...]:
+        """All of its stacks."""
+        return tuple(stack for stack in (self.layers, self.root, self.usr) if stack is not None)
+
+    def expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and datetime.fromisoformat(self.expires_at) <= now
+
+
+def fold(events: Iterable[Event]) -> dict[str, Snapshot]:
+    """A sandbox's snapshots by id, the oldest first."""
+    found: dict[str, Snapshot] = {}
+    current: str | None = None
+    for event in events:
+        if not trusted(event):
+            continue
+        payload = event.payload
+        if event.type == "sandbox/backup-created" and "layers" in payload:
+            made = _made(payload, event.created_at)
+            found[made.id], current = made, made.id
+            _forget_old(found)
+        elif event.type == "sandbox/rolled-back":
+            current = payload["backupId"]
+        elif event.type == "sandbox/compacted" and current in found:
+            found[current] = msgspec.structs.replace(found[current], **_stacks(payload))
+        elif event.type == "sandbox/snapshot-deleted":
+            found.pop(payload["backupId"], None)
+        elif event.type == "sandbox/workspace-expired":
+            found = {id_: each for id_, each in found.items() if _asked(each)}
+        elif event.type == "sandbox/destroyed":
+            found.clear()
+    return found
+
+
+def _made(payload: dict[str, Any], created_at: str) -> Snapshot:
+    ttl = payload.get("ttlSeconds")
+    ends = None if ttl is None else datetime.fromisoformat(created_at) + timedelta(seconds=ttl)
+    return Snapshot(
+        id=payload["backupId"],
+        name=payload.get("name"),
+        reason=payload.get("reason", "requested"),
+        created_at=created_at,
+        expires_at=None if ends is None else ends.isoformat(),
+        size=payload.get("bytes", 0),
+        left_out=payload.get("leftOut", 0),
+        **_stacks(payload),
+    )
+
+
+def _stacks(payload: dict[str, Any]) -> dict[str, Any]:
+    root, usr = payload.get("root"), payload.get("usr")
+    return {
+        "layers": tuple(payload["layers"]),
+        "root": None if root is None else tuple(root),
+        "usr": None if usr is None else tuple(usr),
+    }
+
+
+def _asked(snapshot: Snapshot) -> bool:
+    return snapshot.reason in _ASKED
+
+
+def _forget_old(found: dict[str, Snapshot]) -> None:
+    automatic = [id_ for id_, each in found.items() if not _asked(each)]
+    for id_ in automatic[:-KEPT]:
+        del found[id_]

@@ -1,0 +1,165 @@
+"""Owns the writable files of sandboxes as stacks of layers: mounting them, packing them, dropping them.
+
+Called by unit and layer_verbs. Invariant: an upper is packed with the stack it lies on, never another; a disk is
+dropped only while nothing of it is mounted; a sandbox that does not run has its disk mounted only inside one call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kennel.domain.layer import LayerInfo
+from kennel.domain.stack import pushed
+from kennel.node import disk, loop, rootfs, stack
+from kennel.node.freezer import Freezer
+from kennel.node.layers import Layers
+from kennel.node.pack import LeftOut, Packing, Upper
+from kennel.node.packer import Packer
+from kennel.node.record import Record
+from kennel.steps import step
+from kennel.wire.errors import error
+from kennel.wire.node import Made, Packed, Part
+
+SYSTEM = ("root", "usr")
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """What a new disk's uppers are to lie on; `root` and `usr` are None where what is outside does not last."""
+
+    workspace: Sequence[str] = ()
+    root: Sequence[str] | None = None
+    usr: Sequence[str] | None = None
+
+    def named(self) -> list[str]:
+        return [*self.workspace, *(self.root or ()), *(self.usr or ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """A read-only part of a sandbox's image, and the image's digest."""
+
+    root: Path
+    usr: Path | None
+    digest: str
+
+
+class Uppers:
+    """Over one cache of layers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.packer = Packer()
+        self.layers = Layers(folder, self.packer)
+        self.layers.sweep()
+        self.packing = Packing(self.layers, self.packer)
+
+    def require(self, asked: Iterable[str]) -> None:
+        """LAYER_MISSING with all of those that are not here, as `details.layers`."""
+        missing = sorted({layer for layer in asked if not self.layers.has(layer)})
+        if missing:
+            raise error("LAYER_MISSING", f"{len(missing)} layers are not on this machine", details={"layers": missing})
+
+    def mount(self, places: rootfs.Places, record: Record, lower: Lower, asked: Stacks) -> Stacks:
+        """Mounts a sandbox's overlays on its mounted disk; the stacks they really lie on."""
+        known = self.recorded(places)
+        workspace = known.workspace if known is not None else asked.workspace
+        lasting = asked.root is not None or (known is not None and known.root is not None)
+        root, usr = (known.root, known.usr) if known is not None else (asked.root, asked.usr)
+        self.require(Stacks(workspace, root, usr).named())
+        if not lasting:
+            rootfs.assemble(places, lower.root, lower.usr, record.id_base)
+            self._mount(places, "workspace", workspace, record)
+            return Stacks(workspace)
+        root = self._mount(places, "root", root or (), record, stack.Image(lower.root, lower.digest))
+        if lower.usr is not None:
+            usr = self._mount(places, "usr", usr or (), record, stack.Image(lower.usr, lower.digest))
+        self._mount(places, "workspace", workspace, record)
+        return Stacks(workspace, root, usr)
+
+    def _mount(
+        self, places: rootfs.Places, name: str, asked: Sequence[str], record: Record, image: stack.Image | None = None
+    ) -> list[str]:
+        with step("mount stack", name):
+            return stack.mount_stack(
+                self.layers, places.folder, name, places.folder / name, asked, record.id_base, image=image
+            )
+
+    @staticmethod
+    def recorded(places: rootfs.Places) -> Stacks | None:
+        """The stacks that the uppers of a mounted disk lie on; None before their first mount."""
+        workspace = stack.recorded(places.disk / "workspace")
+        if workspace is None:
+            return None
+        return Stacks(workspace, stack.recorded(places.disk / "root"), stack.recorded(places.disk / "usr"))
+
+    @contextmanager
+    def opened(self, places: rootfs.Places, *, running: bool) -> Iterator[None]:
+        """The disk, mounted for the length of the block unless the sandbox runs on it."""
+        if running:
+            yield
+            return
+        if not places.image.exists():
+            raise error("SNAPSHOT_MISSING", "the sandbox has no disk here", admitted="no")
+        disk.mount(places.image, places.disk)
+        try:
+            yield
+        finally:
+            rootfs.take_down(places)
+            loop.wait_released(str(places.image))
+
+    def pack(
+        self,
+        places: rootfs.Places,
+        record: Record,
+        left_out: LeftOut,
+        freezer: Freezer | None,
+        look: Callable[[int, int], None],
+    ) -> Packed | None:
+        """The uppers of an opened disk as layers; None when nothing ever ran on it."""
+        known = self.recorded(places)
+        if known is None:
+            return None
+        parts: dict[str, Part] = {}
+        for name in ("workspace", *SYSTEM):
+            below = getattr(known, name)
+            if below is not None:
+                parts[name] = self._pack(
+                    Upper(places.disk / name / "upper", record.id_base, below, name in SYSTEM),
+                    left_out if name == "workspace" else LeftOut(),
+                    freezer,
+                    look,
+                )
+        frozen = freezer.frozen_seconds * 1000 if freezer is not None else 0.0
+        return Packed(parts["workspace"], parts.get("root"), parts.get("usr"), round(frozen, 3))
+
+    def _pack(self, upper: Upper, left_out: LeftOut, freezer: Freezer | None, look: Callable[[int, int], None]) -> Part:
+        with step("pack"):
+            made = self.packing.pack(upper, left_out, freezer=freezer, progress=look)
+        if self._unchanged(upper, made):
+            return Part(list(upper.below))
+        words = Made(made.digest, made.size, made.unpacked, made.entries, made.left_out, made.left_out_bytes)
+        return Part(list(pushed(upper.below, made)), words)
+
+    def _unchanged(self, upper: Upper, made: LayerInfo) -> bool:
+        """Whether the upper holds nothing, and its root is what the stack's root is."""
+        if made.entries > 0 or made.left_out > 0:
+            return False
+        if not upper.below:
+            return upper.on_image
+        here, below = os.stat(upper.folder), os.stat(self.layers.mounted(upper.below[0]))
+        shift = upper.id_base
+        return (here.st_mode, here.st_uid - shift, here.st_gid - shift, here.st_mtime_ns) == (
+            below.st_mode,
+            below.st_uid,
+            below.st_gid,
+            below.st_mtime_ns,
+        )
+
+    def close(self) -> None:
+        """Lets go of every layer that is mounted."""
+        self.packer.close()
+        self.layers.trim()
