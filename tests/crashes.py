@@ -44,7 +44,7 @@ class Restless(Installation):
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], 30)
         line = self.process.stdout.readline() if ready else b""
-        assert line, [path.read_text()[-2000:] for path in (self.data / "up.log", *self.data.glob("logs/*.log"))]
+        assert line, [path.read_text()[-400:] for path in (self.data / "up.log", *self.data.glob("logs/*.log"))]
         self.url = json.loads(line)["url"]
         self.key = (self.data / "admin.key").read_text().strip()
 

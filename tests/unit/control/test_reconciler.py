@@ -141,22 +141,45 @@ async def test_a_creation_in_progress_is_left_to_its_maker(make, node) -> None:
     assert (await control.told()).count("created") == 1
 
 
+async def test_a_creation_whose_maker_has_not_begun_is_left_to_it_too(make, node) -> None:
+    control = make()
+    claim, gate = control.catalogue.claim, asyncio.Event()
+
+    async def dawdle(*words: Any, **more: Any) -> Any:
+        claimed = await claim(*words, **more)
+        await gate.wait()
+        return claimed
+
+    control.catalogue.claim = dawdle
+    task = asyncio.create_task(control.create())
+    await asyncio.sleep(0.05)
+    await control.agree()
+    assert [c.path for c in await control.catalogue.claims(P)] == [A]
+    assert node.calls["build"] == 0
+    gate.set()
+    await task
+
+
 async def test_a_given_up_creation_is_not_taken_up_by_who_waited_for_it(make, node) -> None:
     control = make()
-    node.refusals["build"] = error("NO_CAPACITY", "full", admitted="no")
-    reached, go = node.hold("build")
+    build, gate = node.build, asyncio.Event()
+
+    async def full(*words: Any) -> None:
+        await gate.wait()
+        node.build = build
+        raise error("NO_CAPACITY", "full", admitted="no")
+
+    node.build = full
     first = asyncio.create_task(control.create(request_id="r"))
-    await reached.wait()
     second = asyncio.create_task(control.create(request_id="r"))
-    await asyncio.sleep(0.05)
-    go.set()
+    await asyncio.sleep(0.1)
+    gate.set()
     codes = []
     for task in (first, second):
         with pytest.raises(KennelError) as caught:
             await task
         codes.append(caught.value.code)
-    assert codes[0] == "NO_CAPACITY"
-    assert codes[1] in ("NO_CAPACITY", "RESOURCE_BUSY")
+    assert sorted(codes) == ["NO_CAPACITY", "RESOURCE_BUSY"]
     with pytest.raises(KennelError) as caught:
         await control.log.read(P, A)
     assert caught.value.code == "STREAM_NOT_FOUND"

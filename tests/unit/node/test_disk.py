@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+
+import pytest
 
 from kennel.node import disk
 
@@ -26,3 +30,27 @@ def test_nothing_but_a_hole(tmp_path: Path) -> None:
     disk.copy_sparse(source, target)
     assert target.stat().st_size == 1 << 30
     assert target.stat().st_blocks == 0
+
+
+def test_many_who_want_an_empty_disk_at_once_get_one_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[str]] = []
+
+    def mkfs(words: list[str], **_: object) -> None:
+        made.append(words)
+        time.sleep(0.05)
+        Path(words[-1]).write_bytes(b"file system")
+
+    monkeypatch.setattr(disk.subprocess, "run", mkfs)
+    (tmp_path / ".4096.new").write_bytes(b"cut off")
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(disk.golden(tmp_path, 4096).read_bytes())) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (found, len(made)) == ([b"file system"] * 8, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["4096.ext4"]

@@ -35,3 +35,15 @@ def test_the_same_words_again_are_the_same_record_and_others_are_refused(tmp_pat
     with pytest.raises(KennelError) as caught:
         records.add("sandbox0", "lite", "sha256:0", "container")
     assert caught.value.code == "SANDBOX_BUILD_FAILED"
+
+
+def test_a_creation_cut_off_before_its_record_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "sandbox0").mkdir()
+    assert Records(tmp_path).add("sandbox0", "basic", "sha256:0", "container").slot == 0
+
+
+def test_a_broken_record_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    for name in ("sandbox0", "sandbox1"):
+        Records(tmp_path).add(name, "basic", "sha256:0", "container")
+    (tmp_path / "sandbox0/record.json").write_bytes(b"")
+    assert [record.sandbox for record in Records(tmp_path).all()] == ["sandbox1"]
