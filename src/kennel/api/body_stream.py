@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from kennel.api.body import PATIENCE
-from kennel.api.failures import invalid
-from kennel.wire.errors import error
+from kennel.api.failures import failure_response, invalid
+from kennel.wire.errors import KennelError, error
 
 
 async def body_of(request: Request) -> AsyncIterator[bytes]:
@@ -53,3 +54,8 @@ async def decoded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             raise ValueError("the last group is not whole")
     except (binascii.Error, ValueError):
         raise invalid({"body": ["not base64"]}) from None
+
+
+def unread(failure: KennelError) -> Response:
+    """The answer to a request whose body was not taken to its end: a caller that is still sending need not go on."""
+    return failure_response(failure, {"connection": "close"})

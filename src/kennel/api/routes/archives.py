@@ -15,7 +15,7 @@ from starlette.types import Send
 
 from kennel.api.answers import json_response, now
 from kennel.api.body import StrictRoute
-from kennel.api.body_stream import body_of
+from kennel.api.body_stream import body_of, unread
 from kennel.api.fields import ProjectName, SandboxName
 from kennel.api.file_answer import SAFE_HEADERS, Streamed
 from kennel.api.openapi import answers
@@ -24,6 +24,7 @@ from kennel.api.routes.files import OF_FILES, AsUser, Keeper
 from kennel.api.services import Files, files_of
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
+from kennel.wire.errors import KennelError
 
 router = APIRouter(prefix="/v1/projects/{project}/sandboxes", tags=["files"], route_class=StrictRoute)
 
@@ -82,8 +83,11 @@ async def unpack(
     a failure stays.
     """
     where = file_path(request)
-    async with files_of(request).unpack(who, project, path_of(name), where, user=user) as upload:
-        async for piece in body_of(request):
-            await upload.write(piece)
-        await upload.finish()
+    try:
+        async with files_of(request).unpack(who, project, path_of(name), where, user=user) as upload:
+            async for piece in body_of(request):
+                await upload.write(piece)
+            await upload.finish()
+    except KennelError as failure:
+        return unread(failure)
     return json_response({"success": True, "path": where.decode("utf-8", "replace"), "timestamp": now()})

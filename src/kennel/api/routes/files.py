@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from kennel.api.access import allow
 from kennel.api.answers import json_response, now
 from kennel.api.body import StrictRoute
-from kennel.api.body_stream import body_of, decoded
+from kennel.api.body_stream import body_of, decoded, unread
 from kennel.api.fields import ProjectName, SandboxName, User
 from kennel.api.file_answer import SAFE_HEADERS, FileAnswer, range_holds, unchanged, validators, wanted_range
 from kennel.api.hangup import unless_hung_up
@@ -28,7 +28,7 @@ from kennel.domain.file import FileFacts, WriteOptions, to_wire
 from kennel.domain.media_type import is_text, looks_textual, media_type
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
-from kennel.wire.errors import error
+from kennel.wire.errors import KennelError, error
 
 router = APIRouter(prefix="/v1/projects/{project}/sandboxes", tags=["files"], route_class=StrictRoute)
 
@@ -248,11 +248,14 @@ async def write(
     """Replaces the file by the body, of any length; whole or not at all, with the old file's mode and owner."""
     where = file_path(request)
     options = WriteOptions(mode=None if mode is None else int(mode, 8), exclusive=exclusive, parents=parents, user=user)
-    async with files_of(request).write(who, project, path_of(name), where, options) as upload:
-        pieces = body_of(request)
-        async for piece in decoded(pieces) if encoding else pieces:
-            await upload.write(piece)
-        facts, created = await upload.finish()
+    try:
+        async with files_of(request).write(who, project, path_of(name), where, options) as upload:
+            pieces = body_of(request)
+            async for piece in decoded(pieces) if encoding else pieces:
+                await upload.write(piece)
+            facts, created = await upload.finish()
+    except KennelError as failure:
+        return unread(failure)
     return json_response({**to_wire(where, facts), "created": created, "success": True, "timestamp": now()})
 
 
