@@ -348,7 +348,7 @@ def test_looking_answers_at_once_during_a_long_command(http: httpx2.Client, room
 
 
 def test_sdk_and_command_line(talking: Installation, room: str, server: ModelServer) -> None:
-    server.script(f"hello {room}", "Hi. <run>echo there</run>")
+    server.script(f"hello {room}", "Hi. <run>echo there</run>", "Again. <run>echo twice</run>", "Done.")
     with talking.client() as itx:
         here = itx.rooms.get(room)
         assert here.send(f"hello {room}", user_id="ana").reply == "Hi.\n\nOutput (echo there):\nthere"
@@ -364,7 +364,7 @@ def test_sdk_and_command_line(talking: Installation, room: str, server: ModelSer
         here.revoke_links(made.link.id)
         assert here.links() == []
     at = ("room", "message", room, f"hello {room}", "--user", "bob")
-    assert talking.cli(*at).stdout.decode() == "Hi.\n\nOutput (echo there):\nthere\n"
+    assert talking.cli(*at).stdout.decode() == "Again.\n\nOutput (echo twice):\ntwice\n\nDone.\n"
     assert talking.cli("room", "exec", room, "echo out; exit 3").returncode == 3
     assert "Our room" in talking.cli("room", "list").stdout.decode()
     link = talking.cli("room", "link", room, "--user", "eve").stdout.decode()

@@ -30,7 +30,7 @@ from kennel.domain.room import Habits
 from kennel.domain.turn import Message
 from kennel.ports.event_log import EventLog
 from kennel.ports.model import Model
-from kennel.wire.errors import KennelError, error
+from kennel.wire.errors import KennelError, Unauthorized, error
 
 logger = logging.getLogger("kennel.rooms")
 
@@ -204,7 +204,7 @@ class Rooms:
                 if isinstance(who, Guest):
                     try:
                         await self.links.check(who)
-                    except KennelError:
+                    except Unauthorized:
                         return
                 if not isinstance(item, Passing) or item.kind != "nudge":
                     yield item
