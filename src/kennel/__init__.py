@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kennel.sdk._async.client import AsyncKennel as AsyncKennel
+    from kennel.sdk._async.exec_stream import AsyncExecStream as AsyncExecStream
+    from kennel.sdk._async.exec_stream import AsyncInteraction as AsyncInteraction
     from kennel.sdk._async.following import AsyncExport as AsyncExport
     from kennel.sdk._async.following import AsyncFollowing as AsyncFollowing
+    from kennel.sdk._async.process import AsyncProcess as AsyncProcess
     from kennel.sdk._async.rooms import AsyncRoom as AsyncRoom
     from kennel.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
     from kennel.sdk._async.session import AsyncSession as AsyncSession
     from kennel.sdk._async.streams import AsyncStream as AsyncStream
+    from kennel.sdk._async.terminal import AsyncTerminal as AsyncTerminal
     from kennel.sdk._sync.client import Kennel as Kennel
+    from kennel.sdk._sync.exec_stream import ExecStream as ExecStream
+    from kennel.sdk._sync.exec_stream import Interaction as Interaction
     from kennel.sdk._sync.following import Export as Export
     from kennel.sdk._sync.following import Following as Following
+    from kennel.sdk._sync.process import Process as Process
     from kennel.sdk._sync.rooms import Room as Room
     from kennel.sdk._sync.sandbox import Sandbox as Sandbox
     from kennel.sdk._sync.session import Session as Session
     from kennel.sdk._sync.streams import Stream as Stream
+    from kennel.sdk._sync.terminal import Terminal as Terminal
     from kennel.sdk.answers import ImageView as ImageView
     from kennel.sdk.answers import KeyView as KeyView
     from kennel.sdk.answers import Message as Message
@@ -30,12 +38,23 @@ if TYPE_CHECKING:
     from kennel.sdk.answers import ProjectView as ProjectView
     from kennel.sdk.answers import RoomCleanup as RoomCleanup
     from kennel.sdk.answers import RoomReply as RoomReply
+    from kennel.sdk.fetched import Fetched as Fetched
     from kennel.sdk.records import Event as Event
     from kennel.sdk.records import Fault as Fault
     from kennel.sdk.records import LiveUpdate as LiveUpdate
     from kennel.sdk.records import Projection as Projection
     from kennel.sdk.records import ProjectionSnapshot as ProjectionSnapshot
     from kennel.sdk.records import Verification as Verification
+    from kennel.sdk.running import ExecEvent as ExecEvent
+    from kennel.sdk.running import ExecExit as ExecExit
+    from kennel.sdk.running import LogEvent as LogEvent
+    from kennel.sdk.running import LogLine as LogLine
+    from kennel.sdk.running import PortInfo as PortInfo
+    from kennel.sdk.running import PortReady as PortReady
+    from kennel.sdk.running import ProcessExit as ProcessExit
+    from kennel.sdk.running import ProcessInfo as ProcessInfo
+    from kennel.sdk.running import ProcessLogs as ProcessLogs
+    from kennel.sdk.running import TerminalInfo as TerminalInfo
     from kennel.sdk.subscription import AsyncSubscription as AsyncSubscription
     from kennel.sdk.subscription import Subscription as Subscription
     from kennel.wire.errors import Conflict as Conflict
@@ -69,6 +88,17 @@ _HOMES = {
         "ImageView", "KeyView", "Message", "NewKey", "ProjectView", "RoomCleanup", "RoomReply",
     ),
     "kennel.sdk.records": ("Event", "Fault", "LiveUpdate", "Projection", "ProjectionSnapshot", "Verification"),
+    "kennel.sdk._async.exec_stream": ("AsyncExecStream", "AsyncInteraction",),
+    "kennel.sdk._async.process": ("AsyncProcess",),
+    "kennel.sdk._async.terminal": ("AsyncTerminal",),
+    "kennel.sdk._sync.exec_stream": ("ExecStream", "Interaction",),
+    "kennel.sdk._sync.process": ("Process",),
+    "kennel.sdk._sync.terminal": ("Terminal",),
+    "kennel.sdk.fetched": ("Fetched",),
+    "kennel.sdk.running": (
+        "ExecEvent", "ExecExit", "LogEvent", "LogLine", "PortInfo", "PortReady",
+        "ProcessExit", "ProcessInfo", "ProcessLogs", "TerminalInfo",
+    ),
     "kennel.sdk.subscription": ("AsyncSubscription", "Subscription"),
     "kennel.wire.errors": (
         "Conflict", "Failed", "Forbidden", "Gone", "InvalidRequest", "KennelError", "NotFound", "TimedOut",
@@ -79,32 +109,49 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AsyncExecStream",
     "AsyncExport",
     "AsyncFollowing",
+    "AsyncInteraction",
     "AsyncKennel",
+    "AsyncProcess",
     "AsyncRoom",
     "AsyncSandbox",
     "AsyncSession",
     "AsyncStream",
     "AsyncSubscription",
+    "AsyncTerminal",
     "Conflict",
     "Event",
+    "ExecEvent",
+    "ExecExit",
     "ExecResult",
+    "ExecStream",
     "Export",
     "Failed",
     "Fault",
+    "Fetched",
     "Following",
     "Forbidden",
     "Gone",
     "ImageView",
+    "Interaction",
     "InvalidRequest",
     "Kennel",
     "KennelError",
     "KeyView",
     "LiveUpdate",
+    "LogEvent",
+    "LogLine",
     "Message",
     "NewKey",
     "NotFound",
+    "PortInfo",
+    "PortReady",
+    "Process",
+    "ProcessExit",
+    "ProcessInfo",
+    "ProcessLogs",
     "ProjectView",
     "Projection",
     "ProjectionSnapshot",
@@ -116,6 +163,8 @@ __all__ = [
     "Session",
     "Stream",
     "Subscription",
+    "Terminal",
+    "TerminalInfo",
     "TimedOut",
     "Unauthorized",
     "Unavailable",

@@ -23,6 +23,8 @@ for name, home, group, text in (
     ("exec", "execute:execute", SANDBOXES, "Run a command in a sandbox: kennel exec NAME -- ARGV…"),
     ("logs", "logs:logs", SANDBOXES, "Show who asked what of a sandbox, and what came of it."),
     ("cp", "copy:copy", SANDBOXES, "Copy files and directories: kennel cp SRC DST, either NAME:/path."),
+    ("shell", "shell:shell", SANDBOXES, "Open a terminal in a sandbox, or come back to one."),
+    ("ps", "ps:ps", SANDBOXES, "List a sandbox's background processes."),
     ("run", "script:run", SANDBOXES, "Run Python with `itx`, a client of the project, in scope."),
     ("room", "room:app", SANDBOXES, "Run commands and talk in a room; clean it up."),
     ("stream", "stream:app", PROJECT, "List streams, append events of your own, export."),

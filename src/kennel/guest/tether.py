@@ -66,8 +66,9 @@ class Tether:
         sock = self._socket
         if sock is None:
             return
-        self._error = native.socket_error(sock) or self._error
-        if self._error:
+        fault = native.socket_error(sock)
+        if fault:
+            self._error = fault
             self._next()
             return
         if self._timer is not None:

@@ -14,6 +14,9 @@ from typing import Any
 
 from kennel.wire.errors import error
 
+DEFAULT_MAX_BYTES = 16 * 1024 * 1024
+"""Bytes kept of each output stream unless said otherwise, as on the server."""
+
 
 def exec_body(
     command: str | None,

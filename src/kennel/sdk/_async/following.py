@@ -26,7 +26,8 @@ SILENCE = 45.0
 class AsyncFollowing(Generic[T]):
     """An iterator over a server's messages, each as `decode` reads it; what that makes None is passed over.
 
-    A lost connection is made again, for about six seconds, from the last message's id on.
+    A lost connection is made again, for about six seconds, from the last message's id on. It ends after a value that is
+    the `last`.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class AsyncFollowing(Generic[T]):
         decode: Callable[[Message], T | None],
         *,
         resume: bool,
+        last: Callable[[T], bool] | None = None,
     ) -> None:
         self._transport, self._route, self._query, self._decode = transport, route, query, decode
         self._resume = resume
+        self._is_last = last
         self._reply: AsyncReply | None = None
         self._parser = Messages()
         self._waiting: list[Message] = []
@@ -59,6 +62,8 @@ class AsyncFollowing(Generic[T]):
                 value = self._decode(message)
                 if value is not None:
                     self._failed.clear()
+                    if self._is_last is not None and self._is_last(value):
+                        await self.close()
                     return value
             await self._more()
         await self.close()

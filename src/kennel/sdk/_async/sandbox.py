@@ -6,24 +6,29 @@ stale; a command is sent once and never repeated; nothing is destroyed by lettin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from kennel.sdk._async.exec_stream import AsyncExecStream
 from kennel.sdk._async.files import AsyncFileMethods
 from kennel.sdk._async.following import AsyncFollowing
 from kennel.sdk._async.git import AsyncGitMethods
 from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
+from kennel.sdk._async.running import LINGER, AsyncRunningMethods
 from kennel.sdk._async.session import AsyncSession
 from kennel.sdk._async.streams import AsyncStream
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import SessionList
-from kennel.sdk.execution import exec_body
+from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
 from kennel.sdk.names import PREFIX, new_request_id, segment
 from kennel.sdk.records import Event
+from kennel.sdk.running import Collected
 from kennel.wire.results import ExecResult, SandboxView
 
 
-class AsyncSandbox(AsyncFileMethods, AsyncGitMethods):
+class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods):
     """One sandbox, by its path."""
 
     def __init__(self, transport: AsyncTransport, route: str, name: str) -> None:
@@ -92,18 +97,38 @@ class AsyncSandbox(AsyncFileMethods, AsyncGitMethods):
         session_id: str | None = None,
         encoding: str = "utf8",
         max_bytes: int | None = None,
+        on_output: Callable[[str, str | bytes], Any] | None = None,
     ) -> ExecResult:
         """Runs a command to its end and returns what it left; wakes a sleeping sandbox first.
 
         Give `command` (a shell's text) or `argv` (no shell). `timeout` is in seconds; when it runs out the command and
         all it started are killed and the exit code is 124. A non-zero exit is a result, not an exception. `encoding`
         "base64" gives the exact bytes of the output; `max_bytes` is what is kept of each of stdout and stderr.
+
+        `on_output(stream, data)` is called with each piece of output as it comes, bytes with encoding "base64".
         """
         body = exec_body(
             command, argv=argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, user=user, session_id=session_id,
             encoding=encoding, max_bytes=max_bytes,
         )  # fmt: skip
+        if on_output is not None:
+            return await self._watched(body, on_output)
         return await self._transport.call("POST", f"{self._route}/exec", ExecResult, body=body, extra=timeout)
+
+    async def _watched(self, body: dict[str, Any], on_output: Callable[[str, str | bytes], Any]) -> ExecResult:
+        """The result of a command whose output is told as it comes."""
+        most = body.get("maxBytes", DEFAULT_MAX_BYTES)
+        collected = Collected(body.get("command") or shlex.join(body["argv"]), most)
+        began = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        stream = AsyncExecStream(self._transport, self._route, {**body, "linger": milliseconds(LINGER)})
+        async with stream:
+            async for event in stream:
+                if event.type in ("stdout", "stderr"):
+                    data = event.data
+                    collected.add(event.type, data if isinstance(data, bytes) else data.encode())
+                    on_output(event.type, data)
+        assert stream.exit is not None
+        return collected.result(stream.exit, body.get("encoding", "utf8"), began)
 
     async def start(self) -> SandboxView:
         """Boots it now rather than at its next command; nothing happens when it runs."""

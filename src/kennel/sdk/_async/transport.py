@@ -15,9 +15,11 @@ from urllib.parse import urlencode
 import httpcore2
 
 from kennel.sdk._async.reply import AsyncReply
+from kennel.sdk._async.socket import AsyncSocket
 from kennel.sdk.answers import body_or_none, decoded, encoded
 from kennel.sdk.discovery import Address
 from kennel.sdk.failures import BROKEN, lost, worth_repeating
+from kennel.sdk.websocket_frames import accepts, new_key
 from kennel.wire.errors import KennelError, error, from_wire
 
 T = TypeVar("T")
@@ -86,16 +88,27 @@ class AsyncTransport:
         return decoded(raw if shape is not type(None) else b"null", shape)
 
     async def open(
-        self, route: str, *, accept: str, query: dict[str, str], headers: Headers, silence: float
+        self,
+        route: str,
+        *,
+        accept: str,
+        query: dict[str, str],
+        headers: Headers,
+        silence: float,
+        method: str = "GET",
+        body: Any = None,
     ) -> AsyncReply:
-        """A good answer to a GET whose body is still to be read; any other answer, or none, is raised.
+        """A good answer whose body is still to be read; any other answer, or none, is raised.
 
         `silence` is the seconds that may pass without a byte; the answer is to be closed by its reader.
         """
         target = self.url + route + (f"?{urlencode(query)}" if query else "")
         wanted: Headers = {**self._headers, "Accept": accept, **headers}
         limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": silence, "write": self.timeout}
-        exchange = self._pool.stream("GET", target, headers=wanted, extensions={"timeout": limits})
+        content = None
+        if body is not None:
+            content, wanted["Content-Type"] = encoded(body), "application/json"
+        exchange = self._pool.stream(method, target, headers=wanted, content=content, extensions={"timeout": limits})
         try:
             response = await exchange.__aenter__()
         except BROKEN as failure:
@@ -116,6 +129,43 @@ class AsyncTransport:
         target = self.url + route + (f"?{urlencode(query)}" if query else "")
         headers: Headers = {**self._headers, "Content-Type": "application/octet-stream"}
         return await self._exchange(method, target, headers, content, self.timeout)
+
+    async def socket(self, route: str, query: Any) -> AsyncSocket:
+        """An open WebSocket; `query` is a dict or pairs. Whatever else the server answers is raised."""
+        target = self.url + route + (f"?{urlencode(query)}" if query else "")
+        key = new_key()
+        words: Headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        headers: Headers = {**self._headers, **words, "Sec-WebSocket-Key": key}
+        limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": self.timeout, "write": self.timeout}
+        exchange = self._pool.stream("GET", target, headers=headers, extensions={"timeout": limits})
+        try:
+            response = await exchange.__aenter__()
+            if response.status == 101:
+                answer = next((v for n, v in response.headers if n.lower() == b"sec-websocket-accept"), None)
+                if accepts(key, answer):
+                    return AsyncSocket(exchange, response, self.url)
+            raw = b"" if response.status == 101 else await self._read(response)
+        except BROKEN as failure:
+            raise lost(failure, self.url) from failure
+        await exchange.__aexit__(None, None, None)
+        raise from_wire(response.status, body_or_none(raw))
+
+    async def fetch(
+        self, method: str, route: str, headers: dict[str, str], content: bytes | None, timeout: float | None
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Status, headers and body of whatever comes back."""
+        wait = self.timeout if timeout is None else timeout
+        limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": wait, "write": wait}
+        sent: Headers = {**self._headers, "Accept": "*/*"}
+        sent.update(headers.items())
+        try:
+            async with self._pool.stream(
+                method, self.url + route, headers=sent, content=content, extensions={"timeout": limits}
+            ) as response:
+                raw = await self._read(response)
+        except BROKEN as failure:
+            raise lost(failure, self.url) from failure
+        return response.status, list(response.headers), raw
 
     async def close(self) -> None:
         """Closes every connection; calls in progress end with CONNECTION_LOST."""

@@ -27,7 +27,8 @@ SILENCE = 45.0
 class Following(Generic[T]):
     """An iterator over a server's messages, each as `decode` reads it; what that makes None is passed over.
 
-    A lost connection is made again, for about six seconds, from the last message's id on.
+    A lost connection is made again, for about six seconds, from the last message's id on. It ends after a value that is
+    the `last`.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class Following(Generic[T]):
         decode: Callable[[Message], T | None],
         *,
         resume: bool,
+        last: Callable[[T], bool] | None = None,
     ) -> None:
         self._transport, self._route, self._query, self._decode = transport, route, query, decode
         self._resume = resume
+        self._is_last = last
         self._reply: Reply | None = None
         self._parser = Messages()
         self._waiting: list[Message] = []
@@ -60,6 +63,8 @@ class Following(Generic[T]):
                 value = self._decode(message)
                 if value is not None:
                     self._failed.clear()
+                    if self._is_last is not None and self._is_last(value):
+                        self.close()
                     return value
             self._more()
         self.close()

@@ -1,0 +1,225 @@
+"""Owns what runs in a sandbox beyond one call, as programs use it: followed commands, processes, terminals, ports.
+
+Part of the sandbox's handle. Invariant: looking (lists, states, ports) wakes nothing; what is started is started once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kennel.sdk._async.exec_stream import AsyncExecStream, AsyncInteraction
+from kennel.sdk._async.process import GRACE, AsyncProcess
+from kennel.sdk._async.terminal import AsyncTerminal
+from kennel.sdk._async.transport import AsyncTransport
+from kennel.sdk.answers import encoded
+from kennel.sdk.deadline import SLICE, Deadline
+from kennel.sdk.execution import exec_body, milliseconds
+from kennel.sdk.fetched import Fetched, fetched
+from kennel.sdk.names import segment
+from kennel.sdk.running import (
+    Killed,
+    PortInfo,
+    PortList,
+    PortReady,
+    ProcessInfo,
+    ProcessList,
+    TerminalInfo,
+    TerminalList,
+)
+from kennel.wire.errors import KennelError
+
+LINGER = 15.0
+"""Seconds a followed command outlives a connection that broke."""
+
+
+class AsyncRunningMethods:
+    """The part of a sandbox's handle that is about what runs in it."""
+
+    _transport: AsyncTransport
+    _route: str
+
+    def exec_stream(
+        self,
+        command: str | None = None,
+        *,
+        argv: Sequence[str] | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float | None = None,
+        user: str | None = None,
+        session_id: str | None = None,
+        encoding: str = "utf8",
+        linger: float = LINGER,
+    ) -> AsyncExecStream:
+        """An iterator over a command's events while it runs: `start`, `stdout` and `stderr`, then `exit`.
+
+        A connection that breaks is made again and nothing lost, while the command goes on for `linger` seconds (0: it
+        ends with its connection). Leaving the iteration early (`close`, a `with` block) kills the command.
+        """
+        body = exec_body(
+            command, argv=argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, user=user, session_id=session_id,
+            encoding=encoding, max_bytes=None,
+        )  # fmt: skip
+        if linger > 0:
+            body["linger"] = milliseconds(linger)
+        return AsyncExecStream(self._transport, self._route, body)
+
+    async def interact(
+        self,
+        command: str | None = None,
+        *,
+        argv: Sequence[str] | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        user: str | None = None,
+        session_id: str | None = None,
+    ) -> AsyncInteraction:
+        """Starts a command with live input, output in bytes; use it in a `with` block. Leaving kills it."""
+        body = exec_body(
+            command, argv=argv, cwd=cwd, env=env, stdin=None, timeout=timeout, user=user, session_id=session_id,
+            encoding="utf8", max_bytes=None,
+        )  # fmt: skip
+        encoded(body)  # what cannot be sent is refused before anything is
+        socket = await self._transport.socket(f"{self._route}/exec", {})
+        await socket.send(body)
+        return AsyncInteraction(socket)
+
+    # --- processes
+
+    async def start_process(
+        self,
+        command: str | None = None,
+        *,
+        argv: Sequence[str] | None = None,
+        process_id: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        user: str | None = None,
+        stdin: bool = False,
+        keep_awake: bool = False,
+    ) -> AsyncProcess:
+        """Starts a process that outlives this call and this program; returns when it runs.
+
+        `stdin` keeps its input open for `write_stdin`; `keep_awake` keeps the sandbox from falling asleep by itself
+        while it runs. Without an own `process_id` it is given one.
+        """
+        body = exec_body(
+            command, argv=argv, cwd=cwd, env=env, stdin=None, timeout=timeout, user=user, session_id=None,
+            encoding="utf8", max_bytes=None,
+        )  # fmt: skip
+        given = {"id": process_id, "stdin": stdin or None, "keepAwake": keep_awake or None}
+        body |= {name: value for name, value in given.items() if value is not None}
+        info = await self._transport.call("POST", f"{self._route}/processes", ProcessInfo, body=body)
+        return AsyncProcess(self._transport, self._route, info)
+
+    async def list_processes(self) -> list[AsyncProcess]:
+        """Those that run and the last 64 that ended; none while it sleeps."""
+        found = await self._transport.call("GET", f"{self._route}/processes", ProcessList, repeat=True)
+        return [AsyncProcess(self._transport, self._route, info) for info in found.processes]
+
+    async def get_process(self, process_id: str) -> AsyncProcess | None:
+        """A handle on one; None when there is none."""
+        try:
+            info = await self._transport.call(
+                "GET", f"{self._route}/processes/{segment(process_id)}", ProcessInfo, repeat=True
+            )
+        except KennelError as failure:
+            if failure.code == "PROCESS_NOT_FOUND":
+                return None
+            raise
+        return AsyncProcess(self._transport, self._route, info)
+
+    async def kill_all_processes(self, *, grace: float = GRACE) -> int:
+        """Ends every process and all they started; how many ran."""
+        query = {"graceMs": str(max(0, round(grace * 1000)))}
+        route = f"{self._route}/processes"
+        return (await self._transport.call("DELETE", route, Killed, query=query, extra=grace)).killed
+
+    # --- terminals
+
+    async def terminal(
+        self,
+        terminal_id: str = "main",
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        since: int | None = None,
+        mode: str = "drive",
+        argv: Sequence[str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        runtime: str | None = None,
+    ) -> AsyncTerminal:
+        """Attaches to a terminal, opening it with a shell (or `argv`) when there is none.
+
+        `mode` "watch" only looks; "drive" takes over from whoever drives. `since` is a position to go on from.
+        """
+        query: dict[str, str] = {"cols": str(cols), "rows": str(rows), "mode": mode}
+        more = {"since": None if since is None else str(since), "cwd": cwd, "user": user, "runtime": runtime}
+        query |= {name: value for name, value in more.items() if value is not None}
+        words = [*query.items(), *(("argv", word) for word in argv or ())]
+        socket = await self._transport.socket(f"{self._route}/terminals/{segment(terminal_id)}", words)
+        return AsyncTerminal(socket, since or 0)
+
+    async def list_terminals(self) -> list[TerminalInfo]:
+        """Those that are open and the last 25 that ended; none while it sleeps."""
+        found = await self._transport.call("GET", f"{self._route}/terminals", TerminalList, repeat=True)
+        return found.terminals
+
+    async def close_terminal(self, terminal_id: str) -> None:
+        """Hangs up on what runs on it."""
+        route = f"{self._route}/terminals/{segment(terminal_id)}"
+        await self._transport.call("DELETE", route, TerminalInfo, repeat=True)
+
+    # --- ports
+
+    async def expose_port(self, port: int, *, name: str | None = None, wake: bool = False) -> PortInfo:
+        """Gives a port a preview that lasts until `unexpose_port`; `wake` lets its visitors wake the sandbox."""
+        body = {"port": port, "wake": wake} | ({} if name is None else {"name": name})
+        return await self._transport.call("POST", f"{self._route}/ports", PortInfo, body=body)
+
+    async def get_exposed_ports(self) -> list[PortInfo]:
+        """The ports that have a preview; wakes nothing."""
+        return (await self._transport.call("GET", f"{self._route}/ports", PortList, repeat=True)).ports
+
+    async def is_port_exposed(self, port: int) -> bool:
+        """Whether a port has a preview."""
+        return any(info.port == port for info in await self.get_exposed_ports())
+
+    async def unexpose_port(self, port: int) -> None:
+        """Takes its preview away at once and for good; nothing happens without one."""
+        await self._transport.call("DELETE", f"{self._route}/ports/{port}", type(None), repeat=True)
+
+    async def wait_for_port(
+        self, port: int, timeout: float = 60.0, *, mode: str = "tcp", path: str = "/"
+    ) -> PortReady:  # fmt: skip
+        """Until anything in the sandbox accepts connections on a port; PROCESS_READY_TIMEOUT."""
+        deadline = Deadline(timeout)
+        while True:
+            query = {"mode": mode, "path": path, "timeoutMs": deadline.slice()}
+            try:
+                route = f"{self._route}/ports/{port}/wait"
+                return await self._transport.call("GET", route, PortReady, query=query, extra=SLICE, repeat=True)
+            except KennelError as failure:
+                if failure.code != "PROCESS_READY_TIMEOUT" or deadline.over:
+                    raise
+
+    async def fetch(
+        self,
+        port: int,
+        path: str = "/",
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        timeout: float | None = None,
+    ) -> Fetched:
+        """A request to a server in the sandbox; its answer whatever the status, redirects not followed.
+
+        SERVICE_NOT_RESPONDING when nothing listens there. `path` may hold a query; the answer is held in memory.
+        """
+        route = f"{self._route}/proxy/{port}/{path.removeprefix('/')}"
+        return fetched(*await self._transport.fetch(method, route, dict(headers or {}), content, timeout))
