@@ -325,7 +325,7 @@ def run_matrix(installations: list[Restless], part: int, seconds: float) -> None
 
 
 def test_a_third_of_the_boundaries(installations: list[Restless]) -> None:
-    run_matrix(installations, 3, 85.0)
+    run_matrix(installations, 3, 70.0)
 
 
 @pytest.mark.full

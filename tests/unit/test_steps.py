@@ -26,13 +26,13 @@ HELD = (
 EFFECTS = {
     "mount", "umount", "clone_mount_idmapped", "unshare", "sethostname", "attach", "mkdir", "rmdir", "unlink",
     "touch", "rename", "replace", "write_text", "write_bytes", "chmod", "chown", "rmtree", "bind", "copy_sparse",
-    "_delete", "_write_through", "_spawn", "_kill", "thaw",
+    "_delete", "_write_through", "_spawn", "_kill", "thaw", "put_async", "delete_async", "_put", "_sync",
 }  # fmt: skip
 """Names of functions and methods that change what outlives the process."""
 
 PRIMITIVE = {
     "_short", "_delete", "_write_through", "_sync_folder", "_spawn", "copy_sparse", "_kill", "_reap", "_remove",
-    "_loopback_up", "probe", "_try", "__init__",
+    "_loopback_up", "probe", "_try", "__init__", "_put", "_sync", "_sweep", "open_blobs",
 }  # fmt: skip
 """Functions that are themselves one effect, called inside a step; and what node does once before it serves."""
 
@@ -63,6 +63,10 @@ class Finder(ast.NodeVisitor):
         self.depth -= stepped
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.name not in PRIMITIVE:
+            self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         if node.name not in PRIMITIVE:
             self.generic_visit(node)
 
@@ -144,6 +148,12 @@ def test_control_reaches_the_log_and_node_through_one_step_each() -> None:
     log = (SOURCE / "adapters/sql/event_log.py").read_text()
     assert log.count("self._writer.submit(") == 1
     assert "with step(_name, path, events):\n            self._writer.submit(" in log
+
+
+def test_control_changes_blobs_inside_steps_only() -> None:
+    finder = Finder()
+    finder.visit(ast.parse((SOURCE / "adapters/blobs/store.py").read_text()))
+    assert finder.found == []
 
 
 def test_unwatched_a_step_is_nothing() -> None:

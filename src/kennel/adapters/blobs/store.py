@@ -20,6 +20,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from kennel.adapters.blobs.transport import PIECE, Unpacked, compressed, unpacked
 from kennel.ports.blobs import BlobInfo
+from kennel.steps import step
 from kennel.wire.errors import KennelError, error
 
 _SMALL = 4 * PIECE
@@ -55,23 +56,29 @@ class ObjectBlobs:
     async def put(self, name: str, source: int) -> bool:
         """As `Blobs.put`."""
         if await self.exists(name):
+            await self._settle(name)  # whoever put it may have died before this
             return False
         pieces = compressed(source)
         try:
-            first = [piece async for piece in _until(pieces, _SMALL)]
-            if sum(map(len, first)) < _SMALL:
-                try:
-                    await obstore.put_async(self._store, name, b"".join(first), mode="create", use_multipart=False)
-                except (exceptions.AlreadyExistsError, FileExistsError):
-                    return False
-            else:
-                body = _joined(first, pieces)
-                await obstore.put_async(
-                    self._store, name, body, use_multipart=True, chunk_size=_PART, max_concurrency=_AT_ONCE
-                )
+            with step("put blob"):
+                fresh = await self._put(name, pieces)
             await self._settle(name)
         except _FAILURES as failure:
             raise _refusal(name, failure) from failure
+        return fresh
+
+    async def _put(self, name: str, pieces: AsyncIterator[bytes]) -> bool:
+        first = [piece async for piece in _until(pieces, _SMALL)]
+        if sum(map(len, first)) < _SMALL:
+            try:
+                await obstore.put_async(self._store, name, b"".join(first), mode="create", use_multipart=False)
+            except (exceptions.AlreadyExistsError, FileExistsError):
+                return False
+        else:
+            body = _joined(first, pieces)
+            await obstore.put_async(
+                self._store, name, body, use_multipart=True, chunk_size=_PART, max_concurrency=_AT_ONCE
+            )
         return True
 
     def squeezed(self, source: int) -> AsyncIterator[bytes]:
@@ -106,7 +113,8 @@ class ObjectBlobs:
     async def delete(self, name: str) -> None:
         """As `Blobs.delete`."""
         try:
-            await obstore.delete_async(self._store, _checked(name))
+            with step("delete blob"):
+                await obstore.delete_async(self._store, _checked(name))
         except (FileNotFoundError, exceptions.NotFoundError):
             return
         except _FAILURES as failure:
@@ -124,7 +132,8 @@ class ObjectBlobs:
     async def _settle(self, name: str) -> None:
         """Makes a blob in a folder durable: the library renames it into place, but does not sync."""
         if self._folder is not None:
-            await asyncio.to_thread(_sync, self._folder, name)
+            with step("sync blob"):
+                await asyncio.to_thread(_sync, self._folder, name)
 
 
 async def _until(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
