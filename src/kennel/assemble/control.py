@@ -22,6 +22,7 @@ from kennel.api.services import ApiSettings, Services
 from kennel.control.catalogue import Catalogue
 from kennel.control.files import Files
 from kennel.control.fleet import Fleet
+from kennel.control.git import Git
 from kennel.control.keys import Keys
 from kennel.control.observation import Observation
 from kennel.control.pool import Pool
@@ -134,6 +135,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         node_facts=node.hello,
         healthy=lambda: reconciler.settled or not settings.node,
         files=Files(sandboxes),
+        git=Git(sandboxes),
         running=running,
     )
     return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running)
