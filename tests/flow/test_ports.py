@@ -86,7 +86,7 @@ def box(installation: Installation) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def http(installation: Installation) -> Iterator[httpx2.Client]:
+def http(installation: Installation, box: Sandbox) -> Iterator[httpx2.Client]:
     base = f"{installation.url}/v1/projects/default/sandboxes/ports/proxy/"
     with httpx2.Client(base_url=base, headers={"authorization": f"Bearer {installation.key}"}, timeout=20) as client:
         yield client

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, WebSocket
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
+from starlette.websockets import WebSocketState
 
 from kennel.api.access import allow, check
 from kennel.api.answers import json_response
@@ -72,17 +73,16 @@ async def show(websocket: WebSocket, project: str, name: str, terminal_id: str) 
         if not TERMINAL.fullmatch(terminal_id):
             raise invalid({"terminalId": [f"like {TERMINAL.pattern}"]})
         asked = Asked(websocket.query_params)
-    except KennelError as failure:
-        await refuse(websocket.scope, websocket.send, failure)
-        return
-    async with (
-        accepted(websocket) as socket,
-        terminals.attach(
+        # Attached before the handshake is answered: whoever comes later takes over, and a refusal is an HTTP answer.
+        async with terminals.attach(
             who, project, path_of(name), terminal_id, asked.options, since=asked.since, drive=asked.drive,
             runtime=asked.runtime,
-        ) as (guest, screen),
-    ):  # fmt: skip
-        await _converse(socket, guest, screen)
+        ) as (guest, screen), accepted(websocket) as socket:  # fmt: skip
+            await _converse(socket, guest, screen)
+    except KennelError as failure:
+        if websocket.client_state is not WebSocketState.CONNECTING:
+            raise
+        await refuse(websocket.scope, websocket.send, failure)
 
 
 class Asked:
