@@ -69,6 +69,8 @@ def _kind(kind: inspect.Type) -> str:
             return f"map of {_kind(value)}"
         case inspect.UnionType(types=types):
             return " or ".join(_kind(t) for t in types)
+        case inspect.AnyType():
+            return "any value"
         case inspect.StructType(fields=fields):
             return "{" + _fields(fields) + "}"
     raise TypeError(f"no words for {kind}")

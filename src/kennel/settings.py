@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -65,6 +66,18 @@ class Settings(BaseSettings):
     run_folder: Path | None = Field(None, description="where the services meet; default `run` under data")
     listener: int = Field(3, ge=3, description="descriptor of the API's listening socket; set by `up`")
     admin_key_hash: str | None = Field(None, description="SHA-256 (hex) of the admin key; set by `up`")
+    egress: bool = Field(True, description="sandboxes reach the network, through the gateway; false: loopback only")
+    egress_default: Literal["allow", "deny"] = Field("allow", description="for public hosts that no rule names")
+    egress_resolver: str | None = Field(None, description="`address:port` of a DNS server; else the system's")
+    egress_roots: Path | None = Field(None, description="PEM file of roots the gateway trusts beside the system's")
+    egress_openings: list[str] = Field([], description='JSON, private addresses that may be reached: ["db.lan:5432"]')
+    egress_connections: int = Field(512, ge=1, description="connections that one sandbox may have open")
+    egress_platform_keys: dict[str, dict[str, Any]] = Field(
+        {}, repr=False, description='JSON, getSecret({platform: …}): {"x": {"value": "…", "origins": ["https://…"]}}'
+    )
+    lane_base_url: str | None = Field(None, description="OpenAI-compatible server for api.openai.com without a secret")
+    lane_key: str = Field("", repr=False, description="the key for that server")
+    lane_cache_ttl: int | None = Field(None, ge=0, description="seconds that it is asked to keep answers")
     steps: bool = Field(False, description="tests: each service notes its steps in its folder and dies where told")
 
     @property
@@ -79,3 +92,7 @@ class Settings(BaseSettings):
     @property
     def node_socket(self) -> Path:
         return self.run / "node.sock"
+
+    @property
+    def gateway_socket(self) -> Path:
+        return self.run / "gateway.sock"

@@ -116,12 +116,16 @@ def test_one_sandbox_cannot_reach_another(pet: Pet, neighbour: Pet) -> None:
     neighbour.put(f"/tmp/{word}", word.encode())
     neighbour.put(f"/workspace/{word}", word.encode())
     serve = (
-        "import os, socket, time\n"
+        "import os, socket, threading, time\n"
         "if os.fork(): raise SystemExit\n"
         "os.setsid()\n"
         f"a = socket.socket(socket.AF_UNIX); a.bind('\\0{word}'); a.listen()\n"
         "b = socket.create_server(('0.0.0.0', 4242))\n"
         "for n in range(3): os.close(n)\n"
+        "def give(s):\n"
+        "    while True:\n"
+        f"        c, _ = s.accept(); c.send(b'{word}'); c.close()\n"
+        "for s in (a, b): threading.Thread(target=give, args=(s,), daemon=True).start()\n"
         "time.sleep(20)\n"
     )
     assert neighbour.run(["/usr/bin/python3", "-c", serve]).code == 0
@@ -130,7 +134,8 @@ def test_one_sandbox_cannot_reach_another(pet: Pet, neighbour: Pet) -> None:
         f"ways = [(socket.AF_UNIX, '\\0{word}')] + [(socket.AF_INET, (h, 4242)) for h in ('127.0.0.1', '10.0.0.1')]\n"
         "for family, address in ways:\n"
         "    s = socket.socket(family); s.settimeout(1)\n"
-        "    try: s.connect(address); print('reached')\n"
+        # The gateway answers for every address; only the neighbour knows the word.
+        f"    try: s.connect(address); print('reached' if s.recv(64) == b'{word}' else 'no')\n"
         "    except OSError: print('no')\n"
     )
     own = neighbour.run(["/usr/bin/python3", "-c", reach.replace("'10.0.0.1'", "'127.0.0.1'")]).out

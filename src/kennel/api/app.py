@@ -22,6 +22,7 @@ from kennel.api.room_access import LinkDoor
 from kennel.api.routes import (
     archives,
     audit,
+    egress,
     exec_stream,
     file_changes,
     files,
@@ -35,6 +36,7 @@ from kennel.api.routes import (
     projects,
     rooms,
     sandboxes,
+    secrets,
     sessions,
     streams,
     terminals,
@@ -64,6 +66,8 @@ _NOUNS = (
     git,
     streams,
     rooms,
+    secrets,
+    egress,
 )
 
 

@@ -16,6 +16,7 @@ from kennel.api.body import MAX_BODY, MAX_EXEC_BODY, MAX_STDIN
 from kennel.control.rooms import RoomTalk, RoomView
 from kennel.control.streams import Verification
 from kennel.control.turns import Reply
+from kennel.domain.egress_state import ApprovalView, SecretView
 from kennel.domain.event import Event
 from kennel.domain.membership import LinkView, MemberView
 from kennel.domain.sandbox import Projection
@@ -41,7 +42,20 @@ OF_EXEC = (
     "SESSION_DESTROYED", "RESOURCE_BUSY", "COMMAND_EXECUTION_ERROR", "PAYLOAD_TOO_LARGE", "NOT_SUPPORTED",
 )  # fmt: skip
 
-_SHAPES = (ExecResult, SandboxView, Event, Projection, Verification, RoomView, RoomTalk, Reply, MemberView, LinkView)
+_SHAPES = (
+    ExecResult,
+    SandboxView,
+    Event,
+    Projection,
+    Verification,
+    RoomView,
+    RoomTalk,
+    Reply,
+    MemberView,
+    LinkView,
+    SecretView,
+    ApprovalView,
+)
 
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -15,6 +15,7 @@ from fastapi import Request
 from msgspec import UNSET, UnsetType
 from starlette.requests import HTTPConnection
 
+from kennel.control.egress import Egress
 from kennel.control.git import Clone, Place
 from kennel.control.live_state import Update
 from kennel.control.projection import Snapshot
@@ -299,6 +300,7 @@ class Services:
     usage: Callable[[str], Awaitable[Counters]] | None = None
     node_facts: Callable[[], Awaitable[dict[str, Any]]] | None = None
     running: Running | None = None
+    egress: Egress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +335,14 @@ def running_of(request: HTTPConnection) -> Running:
     if running is None:
         raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
     return running
+
+
+def egress_of(request: HTTPConnection) -> Egress:
+    """The way out: rules, secrets, approvals; NODE_UNAVAILABLE in an installation without sandboxes."""
+    egress = services_of(request).egress
+    if egress is None:
+        raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
+    return egress
 
 
 def git_of(request: Request) -> Git:

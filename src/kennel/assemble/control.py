@@ -7,21 +7,25 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
 
 from kennel.adapters.blobs.store import ObjectBlobs, open_blobs
+from kennel.adapters.gateway_client.link import GatewayClient
 from kennel.adapters.model.absent import AbsentModel
 from kennel.adapters.node_client.link import NodeClient
 from kennel.adapters.sql.event_log import SqlEventLog, open_log
+from kennel.adapters.vault.sealer import seal_secret
 from kennel.api import event_stream
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.catalogue import Catalogue
+from kennel.control.egress import Egress
 from kennel.control.files import Files
-from kennel.control.fleet import Fleet
+from kennel.control.fleet import Fleet, Pet
 from kennel.control.git import Git
 from kennel.control.keys import Keys
 from kennel.control.observation import Observation
@@ -62,9 +66,12 @@ class Loops:
     model: ChatModel | AbsentModel
     projects: Callable[[], Awaitable[Sequence[str]]]
     running: Running
+    egress: Egress
 
     def start(self, settings: Settings) -> None:
         self.recorder.start()
+        if settings.egress:
+            self.egress.start()
         if settings.node:
             self.reconciler.start()
             self.pool.start()
@@ -79,6 +86,7 @@ class Loops:
         await self.pool.close()
         await self.reconciler.put_all_to_sleep()
         await self.fleet.close()
+        await self.egress.close()
         await self.recorder.close()
         await self.projections.save()
         await self.log.close()
@@ -115,9 +123,8 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     recorder = Recorder(log)
     sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder)
 
-    async def known() -> list[str]:
-        return [view.name for view in await projects.list(SYSTEM)]
-
+    known = partial(_names, projects)
+    egress = _egress(settings, log, fleet, known)
     reconciler = Reconciler(known, catalogue, fleet, pool, sandboxes)
     model = await asyncio.to_thread(_model, settings)
     rooms = Rooms(log, sandboxes, model, _turns(settings), timeout_ms=round(settings.room_command_timeout * 1000))
@@ -137,13 +144,30 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         files=Files(sandboxes),
         git=Git(sandboxes),
         running=running,
+        egress=egress,
     )
-    return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running)
+    return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress)
 
 
 def _blobs(settings: Settings) -> ObjectBlobs:
     """The store of layers: a folder of control's own, or what the setting names."""
     return open_blobs(settings.blobs_url or settings.data / "blobs")
+
+
+async def _names(projects: Projects) -> list[str]:
+    return [view.name for view in await projects.list(SYSTEM)]
+
+
+def _egress(settings: Settings, log: SqlEventLog, fleet: Fleet, known: Callable[[], Awaitable[list[str]]]) -> Egress:
+    """The way out, told by the fleet whose sandbox is whose."""
+    gateway = GatewayClient(str(settings.gateway_socket))
+    egress = Egress(log, gateway, seal_secret, settings.egress_default, known)
+
+    async def wake(pet: Pet) -> None:
+        await egress.bind(pet.sandbox, pet.project, pet.path)
+
+    fleet.on_wake, fleet.on_rest = wake, lambda pet: egress.unbind(pet.sandbox)
+    return egress
 
 
 def _model(settings: Settings) -> ChatModel | AbsentModel:

@@ -1,11 +1,34 @@
-"""Owns the wiring of gateway: until policy exists it refuses everything."""
+"""Owns the wiring of gateway: its options from the settings; without egress it holds its place and refuses."""
 
 from __future__ import annotations
 
-from kennel.gateway.refusal import serve
-from kennel.settings import Settings
+import msgspec
+
+from kennel.gateway import process, refusal
+from kennel.gateway.options import Options, PlatformKey
+from kennel.settings import CONTROL_UID, Settings
 
 
-def run(_: Settings) -> None:
-    """Holds the gateway's place until SIGTERM."""
-    serve()
+def run(settings: Settings) -> None:
+    """Serves until SIGTERM."""
+    if settings.egress:
+        process.run(options(settings))
+    else:
+        refusal.serve()
+
+
+def options(settings: Settings) -> Options:
+    """The gateway's options as this installation decides them."""
+    return Options(
+        data=str(settings.data),
+        listener=settings.listener,
+        control_uid=CONTROL_UID,
+        resolver=settings.egress_resolver,
+        extra_roots=None if settings.egress_roots is None else str(settings.egress_roots),
+        openings=settings.egress_openings,
+        max_connections=settings.egress_connections,
+        ai_base_url=settings.lane_base_url,
+        ai_key=settings.lane_key,
+        ai_cache_ttl=settings.lane_cache_ttl,
+        platform_keys=msgspec.convert(settings.egress_platform_keys, dict[str, PlatformKey]),
+    )

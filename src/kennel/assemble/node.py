@@ -26,6 +26,8 @@ def run(settings: Settings) -> None:
     libc.prctl(36, 1, 0, 0, 0)  # subreaper: a container's PID 1 is reaped here, whatever the machine's init does
     libc.prctl(1, signal.SIGTERM, 0, 0, 0)  # ends in order when the supervisor dies
     units, facts = build_units(settings)
+    if units.gateway is not None:
+        units.gateway.start()
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     server = Server(units, settings.node_socket, frozenset({0, CONTROL_UID}), facts)
@@ -34,6 +36,8 @@ def run(settings: Settings) -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         units.shut_down()
+        if units.gateway is not None:
+            units.gateway.close()
         folder.release(settings.data / "node")
 
 
@@ -50,7 +54,7 @@ def build_units(settings: Settings) -> tuple[Units, dict[str, Any]]:
     images = ImageStore(grounds.folder / "images")
     images.host_image().prepare()
     facts = {"runtime": runtime.name, "runtimes": [asdict(finding) for finding in findings], "isolation": ["container"]}
-    return Units(grounds, runtime, images), facts
+    return Units(grounds, runtime, images, settings.gateway_socket if settings.egress else None), facts
 
 
 def choose_runtime(settings: Settings) -> tuple[Runtime, list[RuntimeFinding]]:

@@ -28,6 +28,8 @@ for name, home, group, text in (
     ("run", "script:run", SANDBOXES, "Run Python with `itx`, a client of the project, in scope."),
     ("room", "room:app", SANDBOXES, "Run commands and talk in a room; clean it up."),
     ("stream", "stream:app", PROJECT, "List streams, append events of your own, export."),
+    ("secret", "secret:app", PROJECT, "Store, list and remove secrets."),
+    ("egress", "egress:app", PROJECT, "Rules of the way out, its audit, dry runs, approvals."),
     ("project", "project:app", PROJECT, "Create and list projects."),
     ("key", "key:app", PROJECT, "Create, list and revoke keys."),
     ("image", "image:app", PROJECT, "Build, list and remove images."),

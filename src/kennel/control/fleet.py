@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
@@ -84,6 +84,14 @@ class Pet:
             self._awake.add(self)
 
 
+async def _nothing(_: Pet) -> None:
+    return None
+
+
+def _ignore(_: Pet) -> None:
+    return None
+
+
 class Fleet:
     """The sandboxes this process works with, by id."""
 
@@ -96,6 +104,9 @@ class Fleet:
         self._pets: WeakValueDictionary[str, Pet] = WeakValueDictionary()
         self._awake: set[Pet] = set()
         self._making: set[str] = set()
+        self.on_wake: Callable[[Pet], Awaitable[None]] = _nothing
+        """Before a pet that has a container is given out: whose it is must be known to the gateway by then."""
+        self.on_rest: Callable[[Pet], None] = _ignore
         self._losses: set[asyncio.Task[None]] = set()
 
     def pet(self, project: str, path: str, sandbox: str) -> Pet:
@@ -199,6 +210,7 @@ class Fleet:
     async def _end(self, pet: Pet, *, oom_killed: bool = False) -> None:
         """Takes down what is left and says why it ended, as far as the log knows; the door is closed by the caller."""
         stale, pet.live = pet.live, None
+        self.on_rest(pet)
         if stale is not None:
             await stale.release(error("SANDBOX_LOST", "the sandbox ended"))
         await self.node.stop(pet.sandbox)
@@ -257,6 +269,7 @@ class Fleet:
     async def _take(self, pet: Pet, live: Live, hostname: str | None = None, *events: NewEvent) -> None:
         """Makes a connection the pet's own once its limits are on and its start is recorded."""
         try:
+            await self.on_wake(pet)
             await self.node.limit(pet.sandbox, hostname)
             if events:
                 await self.record(pet, *events)
@@ -358,6 +371,7 @@ class Fleet:
     async def let_go(self, pet: Pet, reason: KennelError, *, parked: bool = True) -> None:
         """Releases whatever connection the pet has; the caller closed the door."""
         live, pet.live = pet.live, None
+        self.on_rest(pet)
         if live is not None:
             await live.release(reason)
         if parked and pet.parked is not None:

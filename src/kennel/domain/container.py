@@ -39,6 +39,8 @@ class ContainerSpec:
     shm: int
     binds: tuple[Bind, ...]
     args: tuple[str, ...]
+    given: tuple[str, ...] = ()
+    """`NAME=value` of what every command inside is given, under its own variables."""
     env: tuple[str, ...] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8")
 
 

@@ -11,8 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kennel.domain import egress_events as egress
 from kennel.domain import sandbox_events as sandbox
 from kennel.domain.sandbox_events import Nothing, Payload, Short
+from kennel.wire.egress import Record
 from kennel.wire.errors import error
 
 
@@ -149,7 +151,7 @@ class EventType(msgspec.Struct, frozen=True):
     """One type: the shape of its payload, the stream it lies on, which service writes it, and what it means."""
 
     name: str
-    payload: type[Payload]
+    payload: type[msgspec.Struct]
     stream: str
     writer: str
     meaning: str
@@ -158,6 +160,7 @@ class EventType(msgspec.Struct, frozen=True):
 _OWN = "the sandbox's own"
 _LIFE = "lifecycle"
 _ROOM = "the room's own"
+_APPROVALS = "`/egress/approvals`"
 _LINKS = "installation `/room-links`"
 
 EVENT_TYPES: dict[str, EventType] = {
@@ -229,6 +232,23 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("room/member-left", MemberLeft, _ROOM, "rooms", "this person is no member any more"),
         EventType("room/link-created", LinkCreated, _LINKS, "rooms", "a join link is in force; its hash is kept"),
         EventType("room/link-revoked", LinkRevoked, _LINKS, "rooms", "the link is void for good"),
+        EventType(
+            "secret/stored", egress.SecretStored, "`/secrets`", "secrets",
+            "the secret is this sealed box, bound to its pin and to this event's offset",
+        ),
+        EventType("secret/removed", egress.SecretRemoved, "`/secrets`", "secrets", "there is no such secret any more"),
+        EventType("secret/used", egress.SecretUsed, "`/secrets/uses`", "secrets", "it went out this often, last so"),
+        EventType(
+            "egress/rules-configured", egress.RulesConfigured, "`/egress/rules`", "egress",
+            "the project's whole policy from now on",
+        ),
+        EventType("egress/recorded", Record, "`/egress/log`", "egress", "a decision, before dispatch, or its outcome"),
+        EventType(
+            "egress/approval-requested", egress.ApprovalRequested, _APPROVALS, "approvals", "requests wait for a person"
+        ),
+        EventType("egress/approval-decided", egress.ApprovalDecided, _APPROVALS, "approvals", "a person's answer"),
+        EventType("egress/approval-ended", egress.ApprovalEnded, _APPROVALS, "approvals", "it ended without an answer"),
+        EventType("egress/approval-settled", egress.ApprovalSettled, _APPROVALS, "approvals", "how that request went"),
     )
 }  # fmt: skip
 """By name, in the order of the page."""

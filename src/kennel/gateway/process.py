@@ -149,6 +149,9 @@ class Gateway:
     def detach(self, _: Peer, request: wire.Detach, __: list[socket.socket]) -> None:
         self.context.registry.detach(request.sandbox)
 
+    def authority(self, _: Peer, __: wire.Authority, ___: list[socket.socket]) -> str:
+        return self.context.authority.pem
+
     def hello(self, peer: Peer, request: wire.Hello, _: list[socket.socket]) -> Any:
         if request.protocol != wire.PROTOCOL:
             raise error("NOT_SUPPORTED", f"this gateway speaks protocol {wire.PROTOCOL}, not {request.protocol}")
@@ -223,7 +226,8 @@ class Gateway:
 
 
 _VERBS: dict[type, str] = {
-    wire.Attach: "attach", wire.Detach: "detach", wire.Hello: "hello", wire.Bind: "bind", wire.Unbind: "unbind",
+    wire.Attach: "attach", wire.Detach: "detach", wire.Authority: "authority", wire.Hello: "hello",
+    wire.Bind: "bind", wire.Unbind: "unbind",
     wire.SetPolicy: "set_policy", wire.DropProject: "drop_project", wire.PutSecret: "put_secret",
     wire.DropSecret: "drop_secret", wire.ProjectKey: "project_key", wire.Decide: "decide",
     wire.Acknowledge: "acknowledge", wire.Try: "try_", wire.Counters: "counters",

@@ -65,9 +65,14 @@ def bash() -> str | None:
     return next((path for path in BASHES if os.access(path, os.X_OK)), None)
 
 
+_GIVEN = "KENNEL_GIVEN_"
+"""Prefix under which the host puts what every command is given (the roots that programs trust)."""
+GIVEN = {name[len(_GIVEN) :]: value for name, value in os.environ.items() if name.startswith(_GIVEN)}
+
+
 def environment(account: Account, extra: dict[str, str]) -> dict[str, str]:
-    """The guest's minimal environment, then the caller's."""
-    return {"PATH": PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8", **extra}
+    """The guest's minimal environment, what the host gives, then the caller's."""
+    return {"PATH": PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8", **GIVEN, **extra}
 
 
 def job_for(args: dict[str, Any], accounts: Accounts, spill: Callable[[bytes, Account], str]) -> Job:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -22,12 +23,15 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _HOME = Path("/opt/kennel")
 _ETC = ("ssl", "ca-certificates", "resolv.conf", "hosts", "nsswitch.conf", "localtime", "host.conf")
 _DEVICES = ("null", "zero", "random", "urandom")
+_DESCRIPTORS = 1 << 20
+_HARD = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become(role: str, own: Path, run: Path, uid: int) -> None:
     """Turns this root process into the service `role`; does not return."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    _many_descriptors()
     _new_root(own, run)
     _drop(uid)
     environment = {
@@ -69,6 +73,9 @@ def _new_root(own: Path, run: Path) -> None:
     _bind(Path(kennel.__file__).resolve().parent.parent, inside / "src", read_only=True)
     _bind(own, root / "data")
     _bind(run, root / "run/kennel", read_only=True)
+    (root / "proc").mkdir()
+    # Only its own processes: the gateway hands OpenSSL a key by the path of a descriptor.
+    linux.mount("proc", str(root / "proc"), "proc", _HARD, "subset=pid,hidepid=invisible")
     (root / "tmp").mkdir()
     linux.mount("tmp", str(root / "tmp"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777,size=64m")
     _pivot(root)
@@ -94,6 +101,17 @@ def _pivot(root: Path) -> None:
     linux.mount(
         "none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
     )
+
+
+def _many_descriptors() -> None:
+    """Raises the limit that only root may raise: each connection of each sandbox is two descriptors of the gateway."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(hard, min(_DESCRIPTORS, int(Path("/proc/sys/fs/nr_open").read_text())))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except ValueError:
+        # Root without CAP_SYS_RESOURCE: what there is must do.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _drop(uid: int) -> None:

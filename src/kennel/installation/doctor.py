@@ -47,6 +47,8 @@ def needs(settings: Settings) -> Iterator[Line]:
     yield Line("user namespaces", most > 0, f"at most {most}", "sysctl user.max_user_namespaces=65536")
     yield Line("loop devices", os.path.exists("/dev/loop-control"), "/dev/loop-control", "modprobe loop")
     yield _cgroups()
+    if settings.egress:
+        yield _interception()
 
 
 def everything(settings: Settings) -> Iterator[Line]:
@@ -87,6 +89,15 @@ def _cgroups() -> Line:
     ok = tree.unified is not None or not lacking
     found = "version 2" if tree.unified else "version 1" if ok else f"version 1 without {', '.join(sorted(lacking))}"
     return Line("control groups", ok, found, "mount the missing controllers, or boot with version 2")
+
+
+def _interception() -> Line:
+    from kennel.node import nftables
+
+    lacking = nftables.available()
+    return Line(
+        "nftables", lacking is None, lacking or "there", "apt-get install nftables, or KENNEL_EGRESS=false (no network)"
+    )
 
 
 def _runtimes(settings: Settings) -> Iterator[Line]:

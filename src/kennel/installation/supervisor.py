@@ -40,7 +40,7 @@ class Service:
     due: float = field(default=0.0)
 
 
-def services(settings: Settings, listener: socket.socket) -> list[Service]:
+def services(settings: Settings, listener: socket.socket, gateway: socket.socket) -> list[Service]:
     """What `up` runs, in the order of starting."""
     python, data, run = sys.executable, settings.data, settings.run
 
@@ -48,7 +48,7 @@ def services(settings: Settings, listener: socket.socket) -> list[Service]:
         return [python, "-P", "-m", "kennel.installation.confine", role, str(data / role), str(run), str(uid)]
 
     rows = [Service("gateway", confined("gateway", GATEWAY_UID)), Service("control", confined("control", CONTROL_UID))]
-    rows[1].listener = listener
+    rows[0].listener, rows[1].listener = gateway, listener
     if settings.node:
         rows.insert(0, Service("node", [python, "-P", "-m", "kennel.assemble", "node"]))
     return rows

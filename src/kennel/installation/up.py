@@ -20,9 +20,13 @@ from typing import Any, NoReturn
 
 from kennel.installation import confine, layout
 from kennel.installation.supervisor import Supervisor, services
-from kennel.settings import Settings
+from kennel.settings import CONTROL_UID, Settings
 
 READY_SECONDS = 60.0
+_CREDENTIALS = {
+    "gateway": ("KENNEL_LANE_KEY", "KENNEL_EGRESS_PLATFORM_KEYS"),
+    "control": ("KENNEL_AI_KEY", "KENNEL_DATABASE_URL"),
+}
 
 
 def main() -> None:
@@ -113,11 +117,11 @@ def _detach(settings: Settings, options: argparse.Namespace) -> NoReturn:
 
 def _run(settings: Settings, options: argparse.Namespace) -> None:
     _, key_hash = layout.admin_key(settings.data)
-    with _listen(settings) as listener:
+    with _listen(settings) as listener, _gateway_socket(settings) as gateway:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         (settings.data / "url").write_text(url + "\n")
-        supervisor = Supervisor(settings, services(settings, listener), _environments(settings, key_hash))
+        supervisor = Supervisor(settings, services(settings, listener, gateway), _environments(settings, key_hash))
         layout.note_process(settings, "up", os.getpid())
         supervisor.start()
         announced = options.child
@@ -150,6 +154,28 @@ def _listen(settings: Settings) -> socket.socket:
         _refuse(f"cannot listen on {settings.host}:{settings.port}: {failure.strerror}; choose another --port")
 
 
+def _gateway_socket(settings: Settings) -> socket.socket:
+    """Where node and control meet the gateway; it outlives a gateway that dies, so that they only wait."""
+    path = settings.gateway_socket
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listener.bind(str(path))
+    os.chown(path, 0, CONTROL_UID)
+    path.chmod(0o660)
+    listener.listen(16)
+    return listener
+
+
+def _roots(settings: Settings) -> dict[str, str]:
+    """The extra roots, copied to where the gateway can see them."""
+    if settings.egress_roots is None:
+        return {}
+    inside = settings.data / "gateway" / "roots.pem"
+    inside.write_bytes(settings.egress_roots.read_bytes())
+    inside.chmod(0o644)
+    return {"KENNEL_EGRESS_ROOTS": "/data/roots.pem"}
+
+
 def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]]:
     """What each service is told: all of the installation's settings for node, as much as it needs for the others."""
     shared = {name: value for name, value in os.environ.items() if name.startswith("KENNEL_") or name == "PATH"}
@@ -157,7 +183,17 @@ def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]
     inside = {**shared, "KENNEL_DATA": "/data", "KENNEL_RUN_FOLDER": "/run/kennel"}
     control = {**inside, "KENNEL_ADMIN_KEY_HASH": key_hash, "KENNEL_OPEN": str(settings.open).lower()}
     control |= {"KENNEL_NODE": str(settings.node).lower(), "KENNEL_HOST": settings.host}
-    return {"node": {**shared, "KENNEL_DATA": str(settings.data)}, "control": control, "gateway": inside}
+    rows = {
+        "node": {**shared, "KENNEL_DATA": str(settings.data)},
+        "control": control,
+        "gateway": inside | _roots(settings),
+    }
+    # A credential is told to the one service that uses it.
+    for service, names in _CREDENTIALS.items():
+        for name in names:
+            for other in rows.keys() - {service}:
+                rows[other].pop(name, None)
+    return rows
 
 
 def _url(settings: Settings) -> str | None:

@@ -12,6 +12,7 @@ import logging
 import select
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,8 @@ class _Held:
 class GatewayLink:
     """The gateway, by the path of its socket. Thread-safe."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, learn: Callable[[str], None] | None = None) -> None:
+        self._path, self._learn = path, learn
         self._held: dict[str, _Held] = {}
         self._lock = threading.Lock()
         self._link: socket.socket | None = None
@@ -46,11 +47,13 @@ class GatewayLink:
         self._decoder = msgspec.json.Decoder(wire.Reply)
         self._number = 0
         self._ended = threading.Event()
+        self._connected = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="gateway-link", daemon=True)
 
     def start(self) -> None:
-        """Begins keeping the connection."""
+        """Begins keeping the connection; returns after the first try, so that a gateway that is here is known."""
         self._keeper.start()
+        self._connected.wait(_PATIENCE)
 
     def add(self, sandbox: str, handle: Path) -> None:
         """Makes the sandbox's listeners (or finds that they stand) and hands them over; idempotent."""
@@ -79,12 +82,13 @@ class GatewayLink:
             self._held.clear()
 
     def _keep(self) -> None:
-        while not self._ended.wait(_RETRY):
+        while not self._ended.wait(_RETRY if self._connected.is_set() else 0):
             with self._lock:
                 if self._link is not None and _ended(self._link):
                     self._lose("it ended the connection")
                 if self._link is None:
                     self._connect()
+                    self._connected.set()
 
     def _connect(self) -> None:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -96,20 +100,33 @@ class GatewayLink:
             return
         self._link, self._splitter = link, wire.Splitter()
         log.info("the gateway is here: %d sandboxes to attach", len(self._held))
+        self._ask_authority()
         for sandbox, held in list(self._held.items()):
-            if held.listeners is None:
-                _make(sandbox, held)
+            try:
+                if held.listeners is None:
+                    _make(sandbox, held)
+            except OSError as failure:  # the others are to be served all the same
+                log.warning("%s has no listeners: %s", sandbox, failure)
             self._attach(sandbox, held)
+
+    def _ask_authority(self) -> None:
+        answer = self._call(wire.Authority(), [])
+        if self._learn is None or answer is None:
+            return
+        try:
+            self._learn(str(answer.ok))
+        except (OSError, ValueError) as failure:
+            log.error("sandboxes will not trust the gateway: %s", failure)
 
     def _attach(self, sandbox: str, held: _Held) -> None:
         if held.listeners is not None:
             self._call(wire.Attach(sandbox), [listener.fileno() for listener in held.listeners])
 
-    def _call(self, request: wire.Request, descriptors: list[int]) -> None:
-        """Sends a request and waits for its answer; a gateway that is away hears of it when it is back."""
+    def _call(self, request: wire.Request, descriptors: list[int]) -> wire.Reply | None:
+        """Sends a request and waits for its answer; None from a gateway that is away, which hears when it is back."""
         link = self._link
         if link is None:
-            return
+            return None
         self._number += 1
         try:
             frame = wire.encode(wire.Call(self._number, request))
@@ -118,9 +135,11 @@ class GatewayLink:
             reply = self._reply(link)
         except (OSError, ValueError, msgspec.DecodeError) as failure:
             self._lose(str(failure))
-            return
+            return None
         if reply.code is not None:
             log.error("the gateway refused %s: %s %s", type(request).__name__, reply.code, reply.message)
+            return None
+        return reply
 
     def _reply(self, link: socket.socket) -> wire.Reply:
         while True:

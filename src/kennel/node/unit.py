@@ -23,10 +23,12 @@ from weakref import WeakValueDictionary
 from kennel.domain.capacity import Limits, Machine, Promised, refusal
 from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
 from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
-from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, linux, loop, netns, priority, rootfs
+from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, interception, linux, loop, netns, priority, rootfs
 from kennel.node.freezer import Freezer
+from kennel.node.gateway_link import GatewayLink
 from kennel.node.pack import Difference, LeftOut, Upper
 from kennel.node.record import Record, Records
+from kennel.node.trust import Trust
 from kennel.node.uppers import Lower, Stacks, Uppers
 from kennel.ports.runtime import Images, Runtime
 from kennel.steps import step
@@ -58,7 +60,7 @@ class Grounds:
 class Units:
     """The sandboxes of this machine."""
 
-    def __init__(self, grounds: Grounds, runtime: Runtime, images: Images) -> None:
+    def __init__(self, grounds: Grounds, runtime: Runtime, images: Images, gateway_path: Path | None = None) -> None:
         grounds.sandboxes.mkdir(parents=True, exist_ok=True)
         self.grounds = grounds
         self.runtime = runtime
@@ -67,6 +69,9 @@ class Units:
         self.tree = cgroup.find()
         self.uppers = Uppers(grounds.folder / "layers")
         self._runtime_folder = guest_runtime.ensure(grounds.folder / "guest")
+        # Without a path there is no way out, and a sandbox has loopback alone.
+        learn = Trust(self._runtime_folder).learn
+        self.gateway = None if gateway_path is None else GatewayLink(gateway_path, learn)
         self._locks = Locks()
         self._live: dict[str, int] = {}
         self._leaving: set[str] = set()
@@ -75,6 +80,7 @@ class Units:
             pid = runtime.pid(record.sandbox)
             if pid is not None:
                 self._live[record.sandbox] = pid
+                self._open_way(record.sandbox)
 
     def places(self, sandbox: str) -> rootfs.Places:
         return rootfs.Places(self.grounds.sandboxes / sandbox)
@@ -151,6 +157,7 @@ class Units:
         self._hold(places, lies_on.named())
         rootfs.require_folders(places.root)
         netns.create(places.netns)
+        self._open_way(record.sandbox)
         binds = [Bind(str(places.workspace), "/workspace"), Bind(str(self._runtime_folder), RUNTIME_MOUNT, True)]
         if lower.usr is not None:
             binds.insert(0, Bind(str(places.usr), "/usr"))
@@ -158,6 +165,14 @@ class Units:
             pid = self.runtime.run(self._spec(record, hostname, tuple(binds)), listener.fileno())
         priority.favour(pid)
         return pid, lies_on
+
+    def _open_way(self, sandbox: str) -> None:
+        """Has the sandbox's traffic caught and the gateway serve it; while that is away nothing passes."""
+        if self.gateway is not None:
+            with step("lay interception"):
+                interception.lay(self.places(sandbox).netns)
+            with step("hand listeners over"):
+                self.gateway.add(sandbox, self.places(sandbox).netns)
 
     @staticmethod
     def _hold(places: rootfs.Places, layers: list[str]) -> None:
@@ -238,6 +253,7 @@ class Units:
             shm=size.memory // 4,
             binds=binds,
             args=guest_runtime.command(),
+            given=Trust.variables() if self.gateway is not None else (),
         )
 
     def _listener(self, places: rootfs.Places) -> socket.socket:
@@ -395,6 +411,9 @@ class Units:
         cgroup.remove(self.tree, self.group(sandbox))
         places = self.places(sandbox)
         rootfs.take_down(places)
+        if self.gateway is not None:
+            with step("take listeners back"):
+                self.gateway.remove(sandbox)
         netns.remove(places.netns)
         with step("unlink guest socket"):
             places.socket.unlink(missing_ok=True)

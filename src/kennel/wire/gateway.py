@@ -35,6 +35,10 @@ class Detach(msgspec.Struct, tag="detach"):
     sandbox: Id
 
 
+class Authority(msgspec.Struct, tag="authority"):
+    """From node: answers the PEM of the authority that sandboxes are to trust."""
+
+
 class Hello(msgspec.Struct, tag="hello"):
     """From control: answers `Facts`; the connection then receives notices, replacing any earlier one."""
 
@@ -125,10 +129,10 @@ class Counters(msgspec.Struct, tag="counters"):
 
 
 Request = (
-    Attach | Detach | Hello | Bind | Unbind | SetPolicy | DropProject | PutSecret | DropSecret | ProjectKey | Decide
-    | Acknowledge | Try | Counters
+    Attach | Detach | Authority | Hello | Bind | Unbind | SetPolicy | DropProject | PutSecret | DropSecret | ProjectKey
+    | Decide | Acknowledge | Try | Counters
 )  # fmt: skip
-FROM_NODE: tuple[type, ...] = (Attach, Detach)
+FROM_NODE: tuple[type, ...] = (Attach, Detach, Authority)
 FROM_CONTROL: tuple[type, ...] = (
     Hello, Bind, Unbind, SetPolicy, DropProject, PutSecret, DropSecret, ProjectKey, Decide, Acknowledge, Try, Counters,
 )  # fmt: skip

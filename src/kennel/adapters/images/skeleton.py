@@ -14,8 +14,9 @@ import stat
 from pathlib import Path
 
 from kennel.adapters.images.accounts import SUDOERS, USER, USER_ID, account_files
+from kennel.domain.container import RUNTIME_MOUNT
 
-VERSION = 1
+VERSION = 2
 """Part of the image's digest: raise it whenever the tree that build() makes changes."""
 
 _LINKS = {
@@ -94,8 +95,17 @@ def build(root: Path, source: Path = Path("/")) -> None:
             (root / name).symlink_to(f"usr/{name}")
     _generate_etc(root / "etc", source)
     _copy_etc(root / "etc", source / "etc")
+    trust(root / "etc")
     _copy_package_database(root / "var/lib/dpkg", source / "var/lib/dpkg")
     _own(root, 0o755, 0, 0)
+
+
+def trust(etc: Path) -> None:
+    """Leads what reads the distribution's bundle of roots to the one that also holds the gateway's authority."""
+    bundle = etc / "ssl/certs/ca-certificates.crt"
+    bundle.parent.mkdir(parents=True, exist_ok=True)
+    bundle.unlink(missing_ok=True)
+    bundle.symlink_to(f"{RUNTIME_MOUNT}/trust/roots.pem")
 
 
 def _own(path: Path, mode: int, uid: int = 0, gid: int = 0) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kennel.adapters.images.apt_sources import AptSources
 from kennel.adapters.images.pack import TIMESTAMP
+from kennel.adapters.images.skeleton import trust
 from kennel.wire.errors import KennelError, error
 
 PACKAGES = (
@@ -177,6 +178,7 @@ def _settings(recipe: Recipe) -> None:
     _write(etc / "hosts", _HOSTS)
     _write(etc / "hostname", "sandbox\n")
     _write(etc / "resolv.conf", _RESOLVER)
+    trust(etc)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -14,6 +14,9 @@ from kennel.adapters.oci.confinement import MASKED_PATHS, READONLY_PATHS, oci_ca
 from kennel.adapters.oci.seccomp import seccomp_profile
 from kennel.domain.container import ID_RANGE, ContainerSpec
 
+GIVEN = "KENNEL_GIVEN_"
+"""What the guest finds under this prefix it gives to every command (guest/launch.py)."""
+
 
 def config(spec: ContainerSpec, ceilings: Mapping[str, int]) -> dict[str, Any]:
     """The `config.json` of one sandbox; `ceilings` are the hard limits of whoever starts the runtime."""
@@ -21,7 +24,7 @@ def config(spec: ContainerSpec, ceilings: Mapping[str, int]) -> dict[str, Any]:
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"path": spec.rootfs, "readonly": False},
-        "process": _process(spec.args, spec.env, ceilings),
+        "process": _process(spec.args, (*spec.env, *(GIVEN + word for word in spec.given)), ceilings),
         "mounts": [*_own_mounts(spec.shm), *_binds(spec)],
         "linux": {
             **_walls(spec.id_base),

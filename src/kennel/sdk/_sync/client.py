@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
+from kennel.sdk._sync.egress import Approvals, Egress, Secrets
 from kennel.sdk._sync.images import Images
 from kennel.sdk._sync.keys import Keys
 from kennel.sdk._sync.projects import Projects
@@ -44,6 +45,9 @@ class Kennel:
         self.project = address.project
         self.sandboxes = Sandboxes(self._transport, address.project)
         self.streams = Streams(self._transport, address.project)
+        self.secrets = Secrets(self._transport, address.project)
+        self.egress = Egress(self._transport, address.project)
+        self.approvals = Approvals(self._transport, address.project)
         self.rooms = Rooms(self._transport)
         self.images = Images(self._transport)
         self.projects = Projects(self._transport)
