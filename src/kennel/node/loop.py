@@ -31,9 +31,13 @@ def holder(image: str) -> str | None:
 
 def attach(image: str) -> tuple[str, int]:
     """A loop device over `image` and an open descriptor of it; keep it open until the mount holds the device."""
-    held = holder(image)
-    if held is not None:
-        return held, os.open(held, os.O_RDWR | os.O_CLOEXEC)
+    while (held := holder(image)) is not None:
+        # The same device is the same superblock, whoever else still has it mounted. Once open it stays; it may have
+        # been released, and taken by another image, just before.
+        device = os.open(held, os.O_RDWR | os.O_CLOEXEC)
+        if holder(image) == held:
+            return held, device
+        os.close(device)
     backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
     try:
         return _configure(image, backing)
@@ -60,7 +64,7 @@ def _configure(image: str, backing: int) -> tuple[str, int]:
     raise OSError(f"no free loop device for {image}")
 
 
-def wait_released(image: str, seconds: float = 10.0) -> bool:
+def wait_released(image: str, seconds: float = 1.0) -> bool:
     """Whether `image` is behind no loop device any more, waiting at most `seconds`."""
     deadline = time.monotonic() + seconds
     while holder(image) is not None:
