@@ -65,7 +65,11 @@ class Server:
                 return
             sending = threading.Lock()
             while True:
-                message, given, _, _ = socket.recv_fds(connection, wire.MAX_MESSAGE, wire.MAX_GIVEN)
+                try:
+                    message, given, _, _ = socket.recv_fds(connection, wire.MAX_MESSAGE, wire.MAX_GIVEN)
+                except OSError as gone:  # a caller that was killed while answers were on their way
+                    log.info("a caller is gone: %s", gone)
+                    return
                 if not message:
                     _close(given)
                     return
