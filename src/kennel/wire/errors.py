@@ -158,8 +158,8 @@ HINTS: dict[str, str] = {
 
 _CLASSES: dict[int, type[KennelError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 405: InvalidRequest, 408: TimedOut,
-    409: Conflict, 410: Gone, 413: InvalidRequest, 416: InvalidRequest, 422: InvalidRequest, 500: Failed, 501: Unsupported,
-    429: Unavailable, 502: Unavailable, 503: Unavailable, 504: TimedOut,
+    409: Conflict, 410: Gone, 413: InvalidRequest, 416: InvalidRequest, 422: InvalidRequest, 429: Unavailable,
+    500: Failed, 501: Unsupported, 502: Unavailable, 503: Unavailable, 504: TimedOut,
 }  # fmt: skip
 
 
