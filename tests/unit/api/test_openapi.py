@@ -73,7 +73,7 @@ def check(app: Any, path: str, method: str, examples: int) -> None:
 
 @pytest.mark.parametrize(("path", "method"), operations())
 def test_the_document_is_true(new_world: Any, path: str, method: str) -> None:
-    check(new_world().app, path, method, 20)
+    check(new_world().app, path, method, 6)
 
 
 @pytest.mark.full
