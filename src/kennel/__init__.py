@@ -68,8 +68,11 @@ if TYPE_CHECKING:
     from kennel.wire.errors import Unauthorized as Unauthorized
     from kennel.wire.errors import Unavailable as Unavailable
     from kennel.wire.errors import Unsupported as Unsupported
+    from kennel.wire.results import DiffView as DiffView
     from kennel.wire.results import ExecResult as ExecResult
+    from kennel.wire.results import PathChange as PathChange
     from kennel.wire.results import SandboxView as SandboxView
+    from kennel.wire.results import SnapshotView as SnapshotView
 
 _HOMES = {
     "kennel.sdk._async.client": ("AsyncKennel",),
@@ -104,7 +107,7 @@ _HOMES = {
         "Conflict", "Failed", "Forbidden", "Gone", "InvalidRequest", "KennelError", "NotFound", "TimedOut",
         "Unauthorized", "Unavailable", "Unsupported",
     ),
-    "kennel.wire.results": ("ExecResult", "SandboxView"),
+    "kennel.wire.results": ("DiffView", "ExecResult", "PathChange", "SandboxView", "SnapshotView"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -122,6 +125,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTerminal",
     "Conflict",
+    "DiffView",
     "Event",
     "ExecEvent",
     "ExecExit",
@@ -146,6 +150,7 @@ __all__ = [
     "Message",
     "NewKey",
     "NotFound",
+    "PathChange",
     "PortInfo",
     "PortReady",
     "Process",
@@ -161,6 +166,7 @@ __all__ = [
     "Sandbox",
     "SandboxView",
     "Session",
+    "SnapshotView",
     "Stream",
     "Subscription",
     "Terminal",

@@ -21,7 +21,7 @@ from kennel.domain.event import Event
 from kennel.domain.membership import LinkView, MemberView
 from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
-from kennel.wire.results import ExecResult, SandboxView
+from kennel.wire.results import DiffView, ExecResult, SandboxView, SnapshotView
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -55,6 +55,8 @@ _SHAPES = (
     LinkView,
     SecretView,
     ApprovalView,
+    SnapshotView,
+    DiffView,
 )
 
 ERROR_SCHEMA: dict[str, Any] = {

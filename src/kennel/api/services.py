@@ -22,6 +22,7 @@ from kennel.control.projection import Snapshot
 from kennel.control.room_feed import Passing
 from kennel.control.rooms import RoomTalk, RoomView
 from kennel.control.running import Running
+from kennel.control.snapshots import Snapshots
 from kennel.control.streams import OutsideEvent, Verification
 from kennel.control.turns import Reply
 from kennel.domain.command import Command, Outcome
@@ -64,7 +65,7 @@ class Sandboxes(Protocol):
         labels: dict[str, str] | UnsetType = UNSET,
     ) -> SandboxView: ...
     async def set_env(self, who: Principal, project: str, path: str, env: dict[str, str | None]) -> SandboxView: ...
-    async def start(self, who: Principal, project: str, path: str) -> SandboxView: ...
+    async def start(self, who: Principal, project: str, path: str, *, empty: bool = False) -> SandboxView: ...
     async def sleep(self, who: Principal, project: str, path: str) -> SandboxView: ...
     async def restart(self, who: Principal, project: str, path: str) -> SandboxView: ...
     async def kill(self, who: Principal, project: str, path: str) -> SandboxView: ...
@@ -301,6 +302,7 @@ class Services:
     node_facts: Callable[[], Awaitable[dict[str, Any]]] | None = None
     running: Running | None = None
     egress: Egress | None = None
+    snapshots: Snapshots | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,14 @@ def egress_of(request: HTTPConnection) -> Egress:
     if egress is None:
         raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
     return egress
+
+
+def snapshots_of(request: Request) -> Snapshots:
+    """The service of snapshots; NODE_UNAVAILABLE in an installation without sandboxes."""
+    snapshots = services_of(request).snapshots
+    if snapshots is None:
+        raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
+    return snapshots
 
 
 def git_of(request: Request) -> Git:

@@ -37,6 +37,7 @@ from kennel.control.recorder import Recorder
 from kennel.control.rooms import Rooms
 from kennel.control.running import Running
 from kennel.control.sandboxes import Sandboxes
+from kennel.control.snapshots import Snapshots
 from kennel.control.streams import Streams
 from kennel.control.turns import TurnOptions
 from kennel.control.workspaces import Workspaces
@@ -145,6 +146,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         git=Git(sandboxes),
         running=running,
         egress=egress,
+        snapshots=Snapshots(sandboxes, catalogue, projections, fleet, log, blobs),
     )
     return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress)
 

@@ -13,7 +13,7 @@ from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
 from kennel.cli.output import plain, show_fields, show_json, show_table
 
 if TYPE_CHECKING:
-    from kennel import SandboxView
+    from kennel import SandboxView, SnapshotView
 
 app = App(name="sandbox", help="Create, list, start, put to sleep and destroy sandboxes.")
 
@@ -123,6 +123,59 @@ def destroy(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
         show_json({"path": box.path, "destroyed": True})
     else:
         print(f"{box.path} is destroyed")
+
+
+@app.command
+def fork(
+    name: Name,
+    new: Name,
+    /,
+    *,
+    snapshot: Annotated[str | None, Parameter(help="The id of a snapshot; else as it is now.")] = None,
+    secrets: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Copy variables that name secrets too.")
+    ] = False,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Make a new sandbox with this one's files and environment."""
+    with flags.client() as itx:
+        _report(itx.sandboxes.get(name).fork(new, snapshot, secrets=secrets).info(), flags)
+
+
+@app.command
+def snapshot(
+    name: Name,
+    title: Annotated[str | None, Parameter(help="What to call it.")] = None,
+    /,
+    *,
+    ttl: Annotated[int | None, Parameter(help="Seconds until it goes; else it lasts until it is deleted.")] = None,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Take a snapshot of a sandbox's files; it may run meanwhile."""
+    with flags.client() as itx:
+        _list_snapshots([itx.sandboxes.get(name).snapshot(title, ttl=ttl)], flags)
+
+
+@app.command
+def snapshots(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """List a sandbox's snapshots, the newest first; does not wake it."""
+    with flags.client() as itx:
+        _list_snapshots(itx.sandboxes.get(name).snapshots(), flags)
+
+
+@app.command
+def rollback(name: Name, snapshot: str, /, *, flags: Flags = DEFAULTS) -> None:
+    """Make a sandbox's files those of a snapshot again; what runs in it ends."""
+    with flags.client() as itx:
+        _report(itx.sandboxes.get(name).rollback(snapshot), flags)
+
+
+def _list_snapshots(found: list[SnapshotView], flags: Flags) -> None:
+    if flags.json:
+        show_json(found)
+        return
+    rows = ((v.id, v.name or "", v.reason, v.created_at, str(v.size)) for v in found)
+    show_table(("ID", "NAME", "REASON", "CREATED", "BYTES"), rows)
 
 
 def _report(view: SandboxView, flags: Flags) -> None:

@@ -176,10 +176,12 @@ class Sandboxes:
             state = await self._fleet.record(pet, fact(who, "sandbox/configured", payload))
         return creation.view(claim, state)
 
-    async def start(self, who: Principal, project: str, path: str) -> SandboxView:
-        """Boots now rather than at the first command."""
-        claim, pet, _ = await self._alive(project, path)
-        await self._fleet.record(pet, fact(who, "sandbox/start-requested"))
+    async def start(self, who: Principal, project: str, path: str, *, empty: bool = False) -> SandboxView:
+        """Boots now rather than at the first command; `empty`: without its files, which stay what they are."""
+        claim, pet, state = await self._alive(project, path)
+        if empty and (state.running or pet.live is not None):
+            raise error("RESOURCE_BUSY", "it runs; put it to sleep first", admitted="no")
+        await self._fleet.record(pet, fact(who, "sandbox/start-requested", {"empty": True} if empty else {}))
         await self._fleet.start(pet, who)
         return await self._view(claim)
 

@@ -92,6 +92,8 @@ class Projection(Shape):
     created_at: str | None = None
     stop_reason: str | None = None
     requested: str | None = None
+    workspace: dict[str, Any] = {}
+    leave_out: dict[str, Any] = {}
 
 
 class ProjectionSnapshot(Shape):

@@ -91,7 +91,7 @@ class FakeSandboxes:
         self._note(name, project, path)
         return view(path)
 
-    async def start(self, who: Principal, project: str, path: str) -> SandboxView:
+    async def start(self, who: Principal, project: str, path: str, *, empty: bool = False) -> SandboxView:
         return await self._turn("start", project, path)
 
     async def sleep(self, who: Principal, project: str, path: str) -> SandboxView:

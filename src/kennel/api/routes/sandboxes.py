@@ -35,6 +35,11 @@ _CHANGE = answers(200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *WITH_BODY)
 _TURN = answers(200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *WITH_BODY, "RESOURCE_BUSY")
 
 
+_START = answers(
+    200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *WITH_BODY, "RESOURCE_BUSY", "SNAPSHOT_MISSING",
+    "BLOBS_UNAVAILABLE",
+)  # fmt: skip
+
 _CLAIMABLE = {"pattern": f"^{PREFIX}{NAME}$", "examples": ["/sandboxes/main"]}
 _LABEL = {"minLength": 1, "maxLength": 321, "pattern": "^[^=]"}
 
@@ -59,6 +64,12 @@ class UpdateSandbox(Model):
     sleep_after: SleepAfter | None = None
     keep_alive: bool = False
     labels: Labels = {}
+
+
+class StartSandbox(Model):
+    """How to start; `empty` when its files cannot be had: with an empty `/workspace`, beside the backup that stands."""
+
+    empty: bool = False
 
 
 class Nothing(Model):
@@ -156,12 +167,13 @@ async def set_env(
     return json_response(await services_of(request).sandboxes.set_env(who, project, path_of(name), body))
 
 
-@router.post("/{name}/start", responses=_TURN)
+@router.post("/{name}/start", responses=_START)
 async def start(
-    request: Request, project: ProjectName, name: SandboxName, who: Keeper, _: Nothing | None = None
+    request: Request, project: ProjectName, name: SandboxName, who: Keeper, body: StartSandbox | None = None
 ) -> Response:
     """Boots or wakes it; answers when it runs."""
-    return json_response(await services_of(request).sandboxes.start(who, project, path_of(name)))
+    empty = body is not None and body.empty
+    return json_response(await services_of(request).sandboxes.start(who, project, path_of(name), empty=empty))
 
 
 @router.post("/{name}/sleep", responses=_TURN)

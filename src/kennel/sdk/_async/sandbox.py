@@ -18,17 +18,18 @@ from kennel.sdk._async.git import AsyncGitMethods
 from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
 from kennel.sdk._async.running import LINGER, AsyncRunningMethods
 from kennel.sdk._async.session import AsyncSession
+from kennel.sdk._async.snapshots import AsyncSnapshotMethods
 from kennel.sdk._async.streams import AsyncStream
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
-from kennel.sdk.names import PREFIX, new_request_id, segment
+from kennel.sdk.names import PREFIX, new_request_id, sandbox_name, segment
 from kennel.sdk.records import Event
 from kennel.sdk.running import Collected
-from kennel.wire.results import ExecResult, SandboxView
+from kennel.wire.results import ExecResult, SandboxView, SnapshotView
 
 
-class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods):
+class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods, AsyncSnapshotMethods):
     """One sandbox, by its path."""
 
     def __init__(self, transport: AsyncTransport, route: str, name: str) -> None:
@@ -130,9 +131,29 @@ class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods):
         assert stream.exit is not None
         return collected.result(stream.exit, body.get("encoding", "utf8"), began)
 
-    async def start(self) -> SandboxView:
-        """Boots it now rather than at its next command; nothing happens when it runs."""
-        return await self._verb("start")
+    async def start(self, *, empty: bool = False) -> SandboxView:
+        """Boots it now rather than at its next command; nothing happens when it runs.
+
+        `empty` is the way out when its files cannot be had: it starts with an empty /workspace, beside the backup.
+        """
+        if not empty:
+            return await self._verb("start")
+        return await self._transport.call("POST", f"{self._route}/start", SandboxView, body={"empty": True})
+
+    async def fork(
+        self,
+        path: str,
+        snapshot: SnapshotView | str | None = None,
+        *,
+        secrets: bool = False,
+        request_id: str | None = None,
+    ) -> AsyncSandbox:
+        """A new sandbox with this one's files, as they are now or as `snapshot` has them, and its environment.
+
+        Variables that name secrets are left out unless `secrets`.
+        """
+        made = await self._fork(PREFIX + sandbox_name(path), snapshot, secrets, request_id)
+        return AsyncSandbox(self._transport, f"{self._route.rpartition('/')[0]}/{made.name}", made.name)
 
     async def sleep(self) -> SandboxView:
         """Puts it to sleep: its files stay, its processes end."""

@@ -19,17 +19,18 @@ from kennel.sdk._sync.git import GitMethods
 from kennel.sdk._sync.observation import LiveState, Processor
 from kennel.sdk._sync.running import LINGER, RunningMethods
 from kennel.sdk._sync.session import Session
+from kennel.sdk._sync.snapshots import SnapshotMethods
 from kennel.sdk._sync.streams import Stream
 from kennel.sdk._sync.transport import Transport
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
-from kennel.sdk.names import PREFIX, new_request_id, segment
+from kennel.sdk.names import PREFIX, new_request_id, sandbox_name, segment
 from kennel.sdk.records import Event
 from kennel.sdk.running import Collected
-from kennel.wire.results import ExecResult, SandboxView
+from kennel.wire.results import ExecResult, SandboxView, SnapshotView
 
 
-class Sandbox(FileMethods, GitMethods, RunningMethods):
+class Sandbox(FileMethods, GitMethods, RunningMethods, SnapshotMethods):
     """One sandbox, by its path."""
 
     def __init__(self, transport: Transport, route: str, name: str) -> None:
@@ -129,9 +130,29 @@ class Sandbox(FileMethods, GitMethods, RunningMethods):
         assert stream.exit is not None
         return collected.result(stream.exit, body.get("encoding", "utf8"), began)
 
-    def start(self) -> SandboxView:
-        """Boots it now rather than at its next command; nothing happens when it runs."""
-        return self._verb("start")
+    def start(self, *, empty: bool = False) -> SandboxView:
+        """Boots it now rather than at its next command; nothing happens when it runs.
+
+        `empty` is the way out when its files cannot be had: it starts with an empty /workspace, beside the backup.
+        """
+        if not empty:
+            return self._verb("start")
+        return self._transport.call("POST", f"{self._route}/start", SandboxView, body={"empty": True})
+
+    def fork(
+        self,
+        path: str,
+        snapshot: SnapshotView | str | None = None,
+        *,
+        secrets: bool = False,
+        request_id: str | None = None,
+    ) -> Sandbox:
+        """A new sandbox with this one's files, as they are now or as `snapshot` has them, and its environment.
+
+        Variables that name secrets are left out unless `secrets`.
+        """
+        made = self._fork(PREFIX + sandbox_name(path), snapshot, secrets, request_id)
+        return Sandbox(self._transport, f"{self._route.rpartition('/')[0]}/{made.name}", made.name)
 
     def sleep(self) -> SandboxView:
         """Puts it to sleep: its files stay, its processes end."""

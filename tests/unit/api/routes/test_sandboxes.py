@@ -131,7 +131,7 @@ async def test_turns_take_no_body_or_an_empty_one(world: Any, verb: str) -> None
             assert answer.status_code == 200
             assert world.sandboxes.calls[-1] == (verb, ("default", "/sandboxes/main"))
         calls = len(world.sandboxes.calls)
-        assert (await http.post(f"{MAIN}/{verb}", json={"empty": True})).status_code == 400
+        assert (await http.post(f"{MAIN}/{verb}", json={"nothing": True})).status_code == 400
         assert len(world.sandboxes.calls) == calls
 
 

@@ -1,0 +1,113 @@
+"""Owns snapshots of a sandbox as programs use them: take, list, compare, roll back, fork, export.
+
+Part of the sandbox's handle. Invariant: a snapshot is named by its id alone, so one from a list does as well as the one
+that was just taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from kennel.sdk._async.transport import AsyncTransport
+from kennel.sdk.names import new_request_id
+from kennel.wire.errors import error
+from kennel.wire.results import DiffView, SandboxView, SnapshotView
+
+SECONDS = 600.0
+WORKSPACE = "/workspace"
+
+
+class AsyncSnapshotMethods:
+    """The part of a sandbox's handle that is about snapshots."""
+
+    _transport: AsyncTransport
+    _route: str
+
+    async def snapshot(
+        self,
+        name: str | None = None,
+        *,
+        ttl: int | None = None,
+        node_modules: bool | None = None,
+        gitignore: bool | None = None,
+        excludes: Sequence[str] | None = None,
+    ) -> SnapshotView:
+        """The files of /workspace as they are now; `ttl` is in seconds, without it the snapshot lasts until deleted.
+
+        `node_modules` and `gitignore` say whether those are left out; `excludes` are patterns of your own.
+        """
+        words = {
+            "nodeModules": node_modules,
+            "gitignore": gitignore,
+            "patterns": None if excludes is None else list(excludes),
+        }
+        leave_out = {word: value for word, value in words.items() if value is not None}
+        asked = {"name": name, "ttl": ttl, "leaveOut": leave_out or None}
+        body = {word: value for word, value in asked.items() if value is not None}
+        return await self._transport.call("POST", f"{self._route}/snapshots", SnapshotView, body=body, extra=SECONDS)
+
+    async def snapshots(self) -> list[SnapshotView]:
+        """Every snapshot, the newest first."""
+        found = await self._transport.call(
+            "GET", f"{self._route}/snapshots", dict[str, list[SnapshotView]], repeat=True
+        )
+        return found["snapshots"]
+
+    async def delete_snapshot(self, snapshot: SnapshotView | str) -> None:
+        """Takes a snapshot off the list; the sandbox's files stay what they are."""
+        await self._transport.call("DELETE", f"{self._route}/snapshots/{_id(snapshot)}", type(None))
+
+    async def diff(self, snapshot: SnapshotView | str, other: SnapshotView | str | None = None) -> DiffView:
+        """Which paths changed since `snapshot`, up to `other` or up to now."""
+        query = None if other is None else {"with": _id(other)}
+        route = f"{self._route}/snapshots/{_id(snapshot)}/diff"
+        return await self._transport.call("GET", route, DiffView, query=query, extra=SECONDS)
+
+    async def rollback(self, snapshot: SnapshotView | str) -> SandboxView:
+        """Makes the files those of the snapshot; what runs ends, and a sandbox that ran runs again."""
+        body = {"snapshotId": _id(snapshot)}
+        return await self._transport.call("POST", f"{self._route}/rollback", SandboxView, body=body, extra=SECONDS)
+
+    async def export_snapshot(self, snapshot: SnapshotView | str) -> AsyncIterator[bytes]:
+        """The whole tree of a snapshot as a tar.zst, piece by piece."""
+        route = f"{self._route}/snapshots/{_id(snapshot)}/export"
+        reply = await self._transport.open(route, accept="application/zstd", query={}, headers={}, silence=SECONDS)
+        try:
+            while (piece := await reply.read()) is not None:
+                yield piece
+        finally:
+            await reply.close()
+
+    async def _fork(
+        self, path: str, snapshot: SnapshotView | str | None, secrets: bool, request_id: str | None
+    ) -> SandboxView:
+        body: dict[str, Any] = {"path": path, "secrets": secrets}
+        if snapshot is not None:
+            body["snapshotId"] = _id(snapshot)
+        name = request_id or new_request_id()
+        return await self._transport.call(
+            "POST", f"{self._route}/fork", SandboxView, body=body, request_id=name, extra=SECONDS
+        )
+
+    async def create_backup(
+        self,
+        dir: str = WORKSPACE,
+        *,
+        name: str | None = None,
+        ttl: int | None = None,
+        excludes: Sequence[str] | None = None,
+        gitignore: bool | None = None,
+    ) -> SnapshotView:
+        """A snapshot under the name that programs for the hosted service know; of /workspace alone."""
+        if dir.rstrip("/") != WORKSPACE:
+            raise error("INVALID_BACKUP_CONFIG", f"only {WORKSPACE} can be backed up", admitted="no")
+        return await self.snapshot(name, ttl=ttl, gitignore=gitignore, excludes=excludes)
+
+    async def restore_backup(self, backup: SnapshotView | str) -> SandboxView:
+        """Rolls back to a backup."""
+        return await self.rollback(backup)
+
+
+def _id(snapshot: SnapshotView | str) -> str:
+    return snapshot if isinstance(snapshot, str) else snapshot.id
