@@ -117,8 +117,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         await keys.ensure_admin(settings.admin_key_hash)
     catalogue = Catalogue(log, projections)
     blobs = _blobs(settings)
-    workspaces = Workspaces(node, blobs, projections, settings.snapshot_ttl)
-    fleet = Fleet(node, open_guest, projections, workspaces)
+    fleet = Fleet(node, open_guest, projections, Workspaces(node, blobs, projections, settings.snapshot_ttl))
     # A limited type must not have its places taken by containers that nobody asked for.
     pool = Pool(fleet, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
     recorder = Recorder(log)

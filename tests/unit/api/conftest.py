@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fake_files import FakeFiles, FakeGit
+from fake_snapshots import FakeSnapshots
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.live_state import Update
@@ -390,6 +391,7 @@ class World:
     healthy: bool = True
     files: FakeFiles = field(default_factory=FakeFiles)
     git: FakeGit = field(default_factory=FakeGit)
+    snapshots: FakeSnapshots = field(default_factory=lambda: FakeSnapshots(view))
 
     def client(self, token: str | None = "admin", **headers: str) -> httpx2.AsyncClient:
         auth = {} if token is None else {"authorization": f"Bearer {token}"}
@@ -412,7 +414,7 @@ def make_world(settings: ApiSettings | None = None) -> World:
     services = Services(
         sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams,
         observation=observation, images=images, healthy=lambda: world.healthy,
-        files=world.files, git=world.git,
+        files=world.files, git=world.git, snapshots=world.snapshots,
     )  # fmt: skip
     world.app = create_app(services, settings or ApiSettings())
     return world

@@ -32,7 +32,8 @@ Reader = Annotated[Principal, Depends(allow("read"))]
 Keeper = Annotated[Principal, Depends(allow("lifecycle"))]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 SnapshotId = Annotated[str, StringConstraints(pattern="^[a-z0-9]{1,64}$")]
-NewPath = Annotated[str, Field(max_length=1024, json_schema_extra={"pattern": f"^{PREFIX}{NAME}$"})]
+_CLAIMABLE = {"pattern": f"^{PREFIX}{NAME}$", "examples": ["/sandboxes/twin"]}
+NewPath = Annotated[str, Field(max_length=1024, json_schema_extra=_CLAIMABLE)]
 
 ZSTD = "application/zstd"
 _OF_LAYERS = (
@@ -173,7 +174,7 @@ async def take_in(
     request: Request,
     project: ProjectName,
     who: Keeper,
-    path: Annotated[str, Query(max_length=1024, description="the new sandbox")],
+    path: Annotated[str, Query(max_length=1024, description="the new sandbox", json_schema_extra=_CLAIMABLE)],
     instance_type: Annotated[str, Query(alias="instanceType", max_length=64)] = "basic",
     persist: Literal["workspace", "disk"] = "workspace",
 ) -> Response:
