@@ -10,6 +10,7 @@ import signal
 from kennel.wire.errors import error
 
 LAST = 64
+NAMES = tuple(one.name for one in signal.Signals)
 
 
 def signal_number(asked: object) -> int:

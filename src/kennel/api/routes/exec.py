@@ -50,10 +50,10 @@ MAX_TIMEOUT_MS = 24 * 3600 * 1000
 MAX_LINGER_MS = round(MAX_LINGER * 1000)
 
 
-_PROGRAM: dict[str, Any] = {"prefixItems": [{"type": "string", "minLength": 1, "maxLength": MAX_ARGUMENT, **NO_NUL}]}
+PROGRAM: dict[str, Any] = {"prefixItems": [{"type": "string", "minLength": 1, "maxLength": MAX_ARGUMENT, **NO_NUL}]}
 
 
-def _given(name: str) -> dict[str, Any]:
+def given(name: str) -> dict[str, Any]:
     """The part of a schema that asks for a field which is not null."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
@@ -65,12 +65,12 @@ class ExecRequest(Model):
     """
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [_given("command"), _given("argv")]},
+        json_schema_extra={"oneOf": [given("command"), given("argv")]},
     )
 
     command: CommandText | None = None
     argv: (
-        Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True, json_schema_extra=_PROGRAM)]
+        Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True, json_schema_extra=PROGRAM)]
         | None
     ) = None
     cwd: AbsolutePath = DEFAULT_CWD

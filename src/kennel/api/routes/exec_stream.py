@@ -7,7 +7,7 @@ doubled.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request, WebSocket
 from pydantic import ValidationError
@@ -50,14 +50,17 @@ def last_event_id(request: Request) -> int:
 
 @router.get("/{execId}", responses=_EVENTS)
 async def follow(
-    request: Request, project: ProjectName, name: SandboxName, exec_id: ExecId, _: Runner, encoding: str = "utf8"
+    request: Request,
+    project: ProjectName,
+    name: SandboxName,
+    exec_id: ExecId,
+    _: Runner,
+    encoding: Literal["utf8", "base64"] = "utf8",
 ) -> Response:
     """Goes on reading a command's events after `Last-Event-ID`; whoever read before is cut off.
 
     `truncated` stands where events are no longer kept.
     """
-    if encoding not in ("utf8", "base64"):
-        raise invalid({"encoding": ["'utf8' or 'base64'"]})
     stream = running_of(request).commands.find(project, path_of(name), exec_id)
     return EventStream(exec_messages(stream.read(last_event_id(request)), encoding), farewell=FAREWELL)
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema, model_validator
 from starlette.responses import Response
 
 from kennel.api.access import allow
@@ -35,13 +35,14 @@ from kennel.api.fields import (
 from kennel.api.hangup import unless_hung_up
 from kennel.api.log_messages import Held, log_messages, whole_log
 from kennel.api.openapi import IN_PROJECT, OF_EXEC, OF_NODE, OF_SANDBOX, WITH_BODY, Responses, answers, listing
-from kennel.api.routes.exec import MAX_TIMEOUT_MS, ExecRequest, command_of
+from kennel.api.routes.exec import MAX_TIMEOUT_MS, PROGRAM, ExecRequest, command_of, given
 from kennel.api.routes.exec_stream import last_event_id
 from kennel.api.services import running_of
 from kennel.domain.command import DEFAULT_CWD
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
-from kennel.domain.signals import signal_number
+from kennel.domain.signals import LAST, NAMES, signal_number
+from kennel.wire.errors import KennelError
 
 router = APIRouter(
     prefix="/v1/projects/{project}/sandboxes/{name}/processes", tags=["processes"], route_class=StrictRoute
@@ -66,9 +67,14 @@ _OF_ALL = (*IN_PROJECT, *OF_SANDBOX, *OF_NODE)
 class ProcessRequest(Model):
     """A program for the background: `timeout` is milliseconds; `stdin` keeps its input open for `…/stdin`."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("command"), given("argv")]})
+
     id: ProcessId | None = None
     command: CommandText | None = None
-    argv: Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
+    argv: (
+        Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True, json_schema_extra=PROGRAM)]
+        | None
+    ) = None
     cwd: AbsolutePath = DEFAULT_CWD
     env: Environment = {}
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS), INTEGRAL] | None = None
@@ -91,10 +97,23 @@ class InputRequest(Model):
     eof: bool = False
 
 
+def _signal(value: Any) -> int:
+    try:
+        return signal_number(int(value) if isinstance(value, float) and value.is_integer() else value)
+    except KennelError as refused:
+        raise ValueError(refused.details["signal"][0]) from None
+
+
+_NUMBER = {"type": "integer", "minimum": 1, "maximum": LAST}
+SignalNumber = Annotated[
+    int, PlainValidator(_signal), WithJsonSchema({"anyOf": [{"type": "string", "enum": list(NAMES)}, _NUMBER]})
+]
+
+
 class SignalRequest(Model):
     """A signal by its name (`SIGINT`, `INT`) or number."""
 
-    signal: str | int
+    signal: SignalNumber
 
 
 @router.post(
@@ -165,8 +184,7 @@ async def signal(
     _: Runner, runtime: Runtime = None,
 ) -> Response:  # fmt: skip
     """Signals every process of it; nothing happens to one that has ended."""
-    number = signal_number(body.signal)
-    facts = await running_of(request).processes.signal(project, path_of(name), process_id, number, runtime)
+    facts = await running_of(request).processes.signal(project, path_of(name), process_id, body.signal, runtime)
     return json_response(facts.to_wire())
 
 
