@@ -215,6 +215,7 @@ async def _serve(settings: Settings, services: Services) -> None:
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE,
         ws_per_message_deflate=False,
+        ws_ping_timeout=None,  # a reader that is slow, or stopped by its pager, is not gone
         backlog=1024,
     )
     server = uvicorn.Server(config)
