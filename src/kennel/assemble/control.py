@@ -40,6 +40,7 @@ from kennel.control.sandboxes import Sandboxes
 from kennel.control.snapshots import Snapshots
 from kennel.control.streams import Streams
 from kennel.control.turns import TurnOptions
+from kennel.control.upkeep import Upkeep
 from kennel.control.workspaces import Workspaces
 from kennel.domain.principal import SYSTEM
 from kennel.relay.link import open_guest
@@ -68,6 +69,7 @@ class Loops:
     projects: Callable[[], Awaitable[Sequence[str]]]
     running: Running
     egress: Egress
+    upkeep: Upkeep
 
     def start(self, settings: Settings) -> None:
         self.recorder.start()
@@ -76,6 +78,7 @@ class Loops:
         if settings.node:
             self.reconciler.start()
             self.pool.start()
+            self.upkeep.start()
         self.rooms.start(self.projects)
 
     async def close(self) -> None:
@@ -83,6 +86,7 @@ class Loops:
         await self.running.close()
         await self.rooms.close()
         await self.model.close()
+        await self.upkeep.close()
         await self.reconciler.close()
         await self.pool.close()
         await self.reconciler.put_all_to_sleep()
@@ -112,9 +116,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     node = NodeClient(str(settings.node_socket))
     projections = Projections(log)
     projects = Projects(log)
-    keys = Keys(log, projects)
-    if settings.admin_key_hash is not None:
-        await keys.ensure_admin(settings.admin_key_hash)
+    keys = await _keys(settings, log, projects)
     catalogue = Catalogue(log, projections)
     blobs = _blobs(settings)
     fleet = Fleet(node, open_guest, projections, Workspaces(node, blobs, projections, settings.snapshot_ttl))
@@ -122,7 +124,6 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     pool = Pool(fleet, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
     recorder = Recorder(log)
     sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder)
-
     known = partial(_names, projects)
     egress = _egress(settings, log, fleet, known)
     reconciler = Reconciler(known, catalogue, fleet, pool, sandboxes)
@@ -147,7 +148,17 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         egress=egress,
         snapshots=Snapshots(sandboxes, catalogue, projections, fleet, log, blobs),
     )
-    return services, Loops(log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress)
+    upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every)
+    return services, Loops(
+        log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress, upkeep
+    )
+
+
+async def _keys(settings: Settings, log: SqlEventLog, projects: Projects) -> Keys:
+    keys = Keys(log, projects)
+    if settings.admin_key_hash is not None:
+        await keys.ensure_admin(settings.admin_key_hash)
+    return keys
 
 
 def _blobs(settings: Settings) -> ObjectBlobs:

@@ -22,6 +22,7 @@ from kennel.control.projection import Projections
 from kennel.domain.event import fact
 from kennel.domain.principal import SYSTEM, Principal
 from kennel.domain.sandbox import Projection, Workspace
+from kennel.domain.stack import MAX_DEPTH, merge_due, merged
 from kennel.ports.blobs import Blobs
 from kennel.ports.node import NodeLink
 from kennel.wire import node as wire
@@ -39,6 +40,8 @@ UNFIT = frozenset(
 )  # fmt: skip
 """Failures that mean the files cannot be had; a start fails with SNAPSHOT_MISSING then."""
 _TRIES = 3
+MAX_ASKED, ASKED_SECONDS = 10_000, 7200.0
+"""How many layers are remembered as asked for before those of ASKED_SECONDS ago are forgotten."""
 
 
 def blob_name(layer: str) -> str:
@@ -71,6 +74,8 @@ class Workspaces:
     def __init__(self, node: NodeLink, blobs: Blobs, projections: Projections, ttl: float) -> None:
         self._node, self._blobs, self._projections, self._ttl = node, blobs, projections, ttl
         self._places = asyncio.Semaphore(AT_ONCE)
+        self.asked_for: dict[str, float] = {}
+        """When each layer was last wanted by this process, by time.monotonic(): one that is, is not collected."""
 
     async def start(self, at: Address, state: Projection, who: Principal, hostname: str) -> tuple[wire.Started, bool]:
         """Starts the sandbox on its files; how it runs, and whether they came from a backup. SNAPSHOT_MISSING."""
@@ -116,12 +121,16 @@ class Workspaces:
 
     async def _expire(self, at: Address, state: Projection) -> Projection:
         """The state after its files aged out, if they have: they are empty then, and the stream says so."""
-        since = state.workspace.rested_at or state.workspace.saved_at
-        if state.running or state.workspace.backup_id is None or since is None:
-            return state
-        if (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() < self._ttl:
+        if not self.aged(state):
             return state
         return await self.move(at, state, SYSTEM, "sandbox/workspace-expired", {"backupId": state.workspace.backup_id})
+
+    def aged(self, state: Projection) -> bool:
+        """Whether the sandbox has slept longer than its files are kept."""
+        since = state.workspace.rested_at or state.workspace.saved_at
+        if state.running or state.workspace.backup_id is None or since is None:
+            return False
+        return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() >= self._ttl
 
     async def expire(self, at: Address, state: Projection) -> None:
         """As a start does it, for a sandbox that nobody wakes; the door is closed by the caller."""
@@ -148,7 +157,8 @@ class Workspaces:
         try:
             return await self._keep(at, seen, who, asked, live)
         except KennelError as failure:
-            if failure.code != "NODE_UNAVAILABLE":
+            given_up = asked.reason == "checkpoint" and failure.code == "OPERATION_INTERRUPTED"
+            if failure.code != "NODE_UNAVAILABLE" and not given_up:
                 said = {"error": f"{failure.code}: {failure.message}"}
                 await self._append(at, fact(who, "sandbox/backup-failed", said))
             raise
@@ -162,6 +172,8 @@ class Workspaces:
             # Its disk was never mounted: it is as it was made.
             packed = wire.Packed(wire.Part(list(seen.workspace.layers)))
         parts = [part for part in (packed.workspace, packed.root, packed.usr) if part is not None]
+        if asked.reason == "checkpoint" and _same(seen.workspace, packed):
+            return seen
         await self.upload(layer for part in parts for layer in part.stack)
         made = [part.made for part in parts if part.made is not None]
         payload: dict[str, Any] = {
@@ -208,10 +220,46 @@ class Workspaces:
             await self._node.drop_disk(at.sandbox)
         except KennelError as failure:
             log.warning("%s%s sleeps on its disk: %s", at.project, at.path, failure)
+            return
+        state = await self._projections.get(at.project, at.path)
+        if len(state.workspace.layers) > 2 * MAX_DEPTH:
+            # The background did not get to it: it wakes too soon each time.
+            await self.compact(at)
+
+    async def compact(self, at: Address) -> None:
+        """Merges layers until no stack of the pointer is deeper than MAX_DEPTH; what fails is left for another time."""
+        try:
+            for _ in range(MAX_DEPTH):
+                seen = await self._projections.get(at.project, at.path)
+                place = seen.workspace
+                stacks = {"layers": place.layers, "root": place.root, "usr": place.usr}
+                if seen.status == "destroyed" or max(len(stack or ()) for stack in stacks.values()) <= MAX_DEPTH:
+                    return
+                await self.ensure(layer for stack in stacks.values() for layer in stack or ())
+                sizes = (await self._node.list_layers()).sizes
+                payload = {
+                    word: await self._merged(stack, sizes, on_image=word != "layers")
+                    for word, stack in stacks.items()
+                    if stack is not None
+                }
+                await self.move(at, seen, SYSTEM, "sandbox/compacted", payload)
+        except KennelError as failure:
+            log.info("%s%s stays as deep as it is: %s", at.project, at.path, failure)
+
+    async def _merged(self, stack: Sequence[str], sizes: dict[str, int], *, on_image: bool) -> list[str]:
+        merge = merge_due([sizes[layer] for layer in stack])
+        if merge is None:
+            return list(stack)
+        bottom = merge.bottom and not on_image
+        made = await self._node.compact(stack[merge.first : merge.last], bottom=bottom)
+        await self.upload([made.digest])
+        return list(merged(stack, merge, made.digest))
 
     async def upload(self, layers: Iterable[str]) -> None:
         """Brings layers of this machine to the blob store; those that are there already cost one look."""
-        await asyncio.gather(*(self._upload(layer) for layer in dict.fromkeys(layers)))
+        layers = list(dict.fromkeys(layers))
+        self._want(layers)
+        await asyncio.gather(*(self._upload(layer) for layer in layers))
 
     async def _upload(self, layer: str) -> None:
         async with self._places:
@@ -223,9 +271,16 @@ class Workspaces:
             finally:
                 os.close(descriptor)
 
+    def _want(self, layers: Sequence[str]) -> None:
+        now = time.monotonic()
+        self.asked_for.update(dict.fromkeys(layers, now))
+        if len(self.asked_for) > MAX_ASKED:
+            self.asked_for = {layer: when for layer, when in self.asked_for.items() if now - when < ASKED_SECONDS}
+
     async def ensure(self, layers: Iterable[str]) -> None:
         """Fetches what is not on this machine; SNAPSHOT_MISSING when it cannot be had."""
         wanted = list(dict.fromkeys(layers))
+        self._want(wanted)
         here = (await self._node.list_layers()).sizes if wanted else {}
         try:
             await self.fetch([layer for layer in wanted if layer not in here])
@@ -247,6 +302,12 @@ class Workspaces:
             finally:
                 os.close(descriptor)
             await self._node.commit_import(token, layer)
+
+
+def _same(place: Workspace, packed: wire.Packed) -> bool:
+    """Whether a pack found what the last backup has."""
+    stacks = ((packed.workspace, place.layers), (packed.root, place.root), (packed.usr, place.usr))
+    return all((part.stack if part is not None else []) == list(stack or ()) for part, stack in stacks)
 
 
 def _start_words(at: Address, state: Projection, hostname: str) -> wire.Start:

@@ -17,7 +17,7 @@ from kennel.api.access import allow, request_id
 from kennel.api.answers import json_response
 from kennel.api.body import StrictRoute
 from kennel.api.body_stream import body_of
-from kennel.api.fields import Model, ProjectName, SandboxName
+from kennel.api.fields import INTEGRAL, Model, ProjectName, SandboxName
 from kennel.api.file_answer import SAFE_HEADERS, Streamed
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing, ref
 from kennel.api.services import snapshots_of
@@ -61,7 +61,7 @@ class TakeSnapshot(Model):
     """A snapshot; without `ttl` (seconds) it lasts until it is deleted."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
-    ttl: Annotated[int, Field(ge=1, le=10 * 365 * 86400)] | None = None
+    ttl: Annotated[int, Field(ge=1, le=10 * 365 * 86400), INTEGRAL] | None = None
     leave_out: LeaveOut | None = None
 
 
