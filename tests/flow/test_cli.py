@@ -99,20 +99,42 @@ def test_json_and_sessions(installation: Installation, itx: Kennel, name: str) -
     assert (told["stdout"], told["exitCode"], told["sessionId"]) == ("/tmp\n", 0, "s")
 
 
-def test_interrupting_ends_the_remote_command(installation: Installation, itx: Kennel, name: str) -> None:
+def left_running(box: Any, seconds: str) -> bool:
+    """Whether a `sleep` of that many seconds runs in the sandbox; the search's own command line does not match."""
+    pattern = f"sleep [{seconds[0]}]{seconds[1:]}"
+    search = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '{pattern}'"
+    return bool(box.exec(search).stdout != "0\n")
+
+
+def wait_until_gone(box: Any, seconds: str) -> None:
+    deadline = time.monotonic() + 10
+    while left_running(box, seconds):
+        assert time.monotonic() < deadline, "the command outlived its caller"
+
+
+def wait_until_begun(box: Any) -> None:
+    deadline = time.monotonic() + 15
+    while box.exec("rm /workspace/begun").exit_code:
+        assert time.monotonic() < deadline
+
+
+def test_interrupting_reaches_the_remote_command(installation: Installation, itx: Kennel, name: str) -> None:
     box = itx.sandboxes.get(name)
-    script = "(setsid sleep 876543 &); touch /workspace/begun; sleep 876543"
-    with running(installation, "exec", name, "--", "bash", "-c", script) as process:
-        deadline = time.monotonic() + 15
-        while box.exec("cat /workspace/begun").exit_code:
-            assert time.monotonic() < deadline
+    with running(installation, "exec", name, "--", "bash", "-c", "touch /workspace/begun; sleep 876543") as process:
+        wait_until_begun(box)
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-    # In `[8]76543` the pattern does not match the command line of the search itself.
-    search = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep [8]76543'"
-    deadline = time.monotonic() + 5
-    while box.exec(search).stdout != "0\n":
-        assert time.monotonic() < deadline, "the command outlived its caller"
+    wait_until_gone(box, "876543")
+
+
+def test_leaving_ends_all_of_the_remote_command(installation: Installation, itx: Kennel, name: str) -> None:
+    box = itx.sandboxes.get(name)
+    script = "(setsid sleep 765432 &); touch /workspace/begun; sleep 765432"
+    with running(installation, "exec", name, "--", "bash", "-c", script) as process:
+        wait_until_begun(box)
+        process.kill()
+        process.wait(10)
+    wait_until_gone(box, "765432")
 
 
 def test_the_smoke_test_of_run(installation: Installation) -> None:
