@@ -32,6 +32,7 @@ from kennel.domain.sandbox import Projection
 from kennel.domain.turn import Message
 from kennel.wire.errors import error
 from kennel.wire.results import SandboxView
+from running_fakes import FakeRunning
 
 ADMIN, READER, RUNNER, OTHER = "admin", "reader", "runner", "other"
 PRINCIPALS = {
@@ -289,6 +290,9 @@ class FakeStreams:
         self.quiet = False
         self.closed = asyncio.Event()
 
+    async def head(self, project: str, path: str) -> int | None:
+        return 2 if (project, path) == ("default", "/known") else None
+
     @staticmethod
     def event(offset: int) -> Event:
         return Event(
@@ -414,7 +418,7 @@ def make_world(settings: ApiSettings | None = None) -> World:
     services = Services(
         sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams,
         observation=observation, images=images, healthy=lambda: world.healthy,
-        files=world.files, git=world.git, snapshots=world.snapshots,
+        files=world.files, git=world.git, snapshots=world.snapshots, running=FakeRunning(),  # type: ignore[arg-type]
     )  # fmt: skip
     world.app = create_app(services, settings or ApiSettings())
     return world

@@ -9,6 +9,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
@@ -19,6 +20,7 @@ from kennel.api.services import ApiSettings, Services
 
 HEADERS = {"Authorization": "Bearer admin", "Host": "localhost"}
 REFUSALS = [400, 401, 403, 404, 405, 409, 413, "5xx"]
+AWAY = tuple(f"/v1/projects/{{project}}/{noun}" for noun in ("secrets", "egress", "approvals"))
 CONFIG = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
 
 
@@ -39,6 +41,9 @@ def wrong(case: Any, *parts: ParameterLocation) -> bool:
 def beyond(case: Any) -> list[Any]:
     """The checks that ask for more than a document can say of this request."""
     excluded = []
+    if case.path.startswith(AWAY):
+        # No gateway in this world: a right request meets NODE_UNAVAILABLE. The flow test of egress has one.
+        excluded += [not_a_server_error, positive_data_acceptance]
     if not wrong(case, ParameterLocation.BODY, ParameterLocation.PATH):
         excluded.append(negative_data_rejection)  # unknown query parameters are ignored; the key is always right here
     if isinstance(case.body, dict) and case.body.get("stdinEncoding") == "base64":
@@ -65,6 +70,8 @@ def check(app: Any, path: str, method: str, examples: int) -> None:
         def holds(case: Any) -> None:
             if "project" in case.path_parameters and not wrong(case, ParameterLocation.PATH):
                 case.path_parameters["project"] = "default"  # a made-up one would only ever be missing
+            if path.endswith("/egress/log") and isinstance(case.query, dict):
+                case.query.pop("follow", None)  # an audit that nobody has written yet is waited for without end
             case.call_and_validate(headers=HEADERS, excluded_checks=beyond(case))
 
         try:
