@@ -21,7 +21,7 @@ from kennel.relay.link import GuestLink, open_guest
 MAIN = Path(kennel.guest.__file__).parent / "__main__.py"
 UNSHARE = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
 _PREPARE = """
-cut -d" " -f5 /proc/self/mountinfo | grep /node/ | while read -r mounted; do umount -l "$mounted"; done
+cut -d" " -f5 /proc/self/mountinfo | grep /node/ | while read -r mounted; do umount -l "$mounted" 2>/dev/null; done
 mount -t tmpfs tmpfs /dev/shm && exec "$@"
 """
 OWN_SHM = ["sh", "-c", _PREPARE, "sh"]
