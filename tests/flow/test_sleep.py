@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 from typing import Any
 
@@ -168,6 +169,27 @@ def test_layers_are_fetched_again_and_a_start_without_them_fails_until_it_is_ask
         box.sleep()
         assert box.info().last_backup_id != good
         assert run(box, "ls") == "two\n"
+
+
+def test_a_machine_that_lost_a_sandbox_makes_it_again_from_its_last_backup(own_installation: Installation) -> None:
+    with own_installation.client() as itx:
+        box = itx.sandboxes.get("/sandboxes/machine-lost").create()
+        run(box, "echo 1 > one")
+        box.sleep()
+        shutil.rmtree(own_installation.data / "node" / "sandboxes" / box.info().sandbox_id)
+        _lose(own_installation, blobs=False)
+        own_installation.kill("node")
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                box.start()
+                break
+            except KennelError as failure:
+                if failure.code != "NODE_UNAVAILABLE" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        assert run(box, "cat one") == "1\n"
+        assert kinds(own_installation, box).count("workspace-restored") == 1
 
 
 def test_snapshots_are_listed_compared_rolled_back_and_deleted(itx: Kennel, installation: Installation) -> None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from kennel.control.leftovers import Leftovers
 from kennel.control.projection import Projections
 from kennel.domain.event import fact
@@ -85,7 +87,7 @@ class Workspaces:
             await self._node.drop_disk(at.sandbox)
         words = _start_words(at, state, hostname)
         try:
-            started = await self._start(words)
+            started = await self._start_or_build(words, state)
         except KennelError as failure:
             if failure.code not in UNFIT:
                 raise
@@ -99,6 +101,17 @@ class Workspaces:
             ) from failure
         restored = started.ran and started.new_disk and place.backup_id is not None and not place.empty
         return started, restored
+
+    async def _start_or_build(self, words: wire.Start, state: Projection) -> wire.Started:
+        try:
+            return await self._start(words)
+        except KennelError as failure:
+            if failure.code != "SANDBOX_NOT_FOUND" or not words.fresh or state.birth_certificate is None:
+                raise
+        # The machine lost it, and the last backup is all there is; what was not backed up is gone.
+        birth = state.birth_certificate
+        await self._node.build(words.sandbox, birth.instance_type, birth.image_digest, birth.isolation)
+        return msgspec.structs.replace(await self._start(words), new_disk=True)
 
     async def _start(self, words: wire.Start) -> wire.Started:
         for _ in range(_TRIES):
@@ -157,8 +170,7 @@ class Workspaces:
         try:
             return await self._keep(at, seen, who, asked, live)
         except KennelError as failure:
-            given_up = asked.reason == "checkpoint" and failure.code == "OPERATION_INTERRUPTED"
-            if failure.code != "NODE_UNAVAILABLE" and not given_up:
+            if asked.reason != "checkpoint" or failure.code != "OPERATION_INTERRUPTED":
                 said = {"error": f"{failure.code}: {failure.message}"}
                 await self._append(at, fact(who, "sandbox/backup-failed", said))
             raise
