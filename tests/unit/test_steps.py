@@ -41,8 +41,9 @@ QUIET = {
     "priority": {"favour"},
     "cgroup": {"find", "cpu_seconds", "memory", "pids", "oom_kills"},
     "guest_runtime": {"command", "ensure"},
-    "linux": {"setns"},
+    "linux": {"enter"},
     "loop": {"wait_released", "holder"},
+    "own_thread": {"run"},
     "rootfs": {"Places", "require_folders"},
 }
 """What unit may call of node's other files outside a step: it looks, or dies with the container, or is done before node

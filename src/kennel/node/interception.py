@@ -7,14 +7,12 @@ was made in, whichever process holds it.
 
 from __future__ import annotations
 
-import os
 import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from kennel.node import linux, nftables
+from kennel.node import linux, nftables, own_thread
 from kennel.node.rtnetlink import Links
 
 ADDRESS, ADDRESS_6 = "198.18.0.2", "fd6b:656e:6e65:6c::2"
@@ -101,24 +99,9 @@ def _listen() -> list[socket.socket]:
 
 def inside(handle: Path, work: Callable[[], T]) -> T:
     """Runs `work` in a thread that stands in the namespace bound to `handle`; raises what it raises."""
-    results: list[T] = []
-    failures: list[BaseException] = []
 
-    def enter() -> None:
-        # A thread of its own: setns moves only the calling thread, which then ends.
-        try:
-            descriptor = os.open(handle, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                linux.setns(descriptor, linux.CLONE_NEWNET)
-            finally:
-                os.close(descriptor)
-            results.append(work())
-        except BaseException as failure:  # noqa: BLE001  # raised again in the caller's thread
-            failures.append(failure)
+    def enter() -> T:
+        linux.enter(str(handle), linux.CLONE_NEWNET)
+        return work()
 
-    thread = threading.Thread(target=enter, name="inside")
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    return own_thread.run(enter, "inside")

@@ -78,6 +78,15 @@ def setns(descriptor: int, kind: int) -> None:
     _checked(_libc.setns(descriptor, kind), f"setns {kind:#x}")
 
 
+def enter(namespace: str, kind: int) -> None:
+    """Moves the calling thread into the namespace of this kind behind the path `namespace`."""
+    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        setns(descriptor, kind)
+    finally:
+        os.close(descriptor)
+
+
 def sethostname(name: str) -> None:
     """sethostname(2) in the calling thread's UTS namespace."""
     raw = name.encode()

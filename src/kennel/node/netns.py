@@ -13,7 +13,7 @@ import struct
 import threading
 from pathlib import Path
 
-from kennel.node import linux
+from kennel.node import linux, own_thread
 from kennel.steps import step
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
@@ -25,25 +25,16 @@ def create(handle: Path) -> None:
         return
     with step("touch netns"):
         handle.touch(mode=0o600)
-    failure: list[OSError] = []
 
     def work() -> None:
-        # A thread of its own: unshare moves only the calling thread, which then ends.
-        try:
-            with step("unshare netns"):
-                linux.unshare(linux.CLONE_NEWNET)
-                _loopback_up()
-            with step("bind netns"):
-                own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
-                linux.mount(own, str(handle), None, linux.MS_BIND)
-        except OSError as caught:
-            failure.append(caught)
+        with step("unshare netns"):
+            linux.unshare(linux.CLONE_NEWNET)
+            _loopback_up()
+        with step("bind netns"):
+            own = f"/proc/self/task/{threading.get_native_id()}/ns/net"
+            linux.mount(own, str(handle), None, linux.MS_BIND)
 
-    thread = threading.Thread(target=work, name="netns")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
+    own_thread.run(work, "netns")
 
 
 def _loopback_up() -> None:

@@ -23,7 +23,20 @@ from weakref import WeakValueDictionary
 from kennel.domain.capacity import Limits, Machine, Promised, refusal
 from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
 from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
-from kennel.node import cgroup, disk, erofs, freezer, guest_runtime, interception, linux, loop, netns, priority, rootfs
+from kennel.node import (
+    cgroup,
+    disk,
+    erofs,
+    freezer,
+    guest_runtime,
+    interception,
+    linux,
+    loop,
+    netns,
+    own_thread,
+    priority,
+    rootfs,
+)
 from kennel.node.freezer import Freezer
 from kennel.node.gateway_link import GatewayLink
 from kennel.node.pack import Difference, LeftOut, Upper
@@ -454,26 +467,12 @@ class _short:
 
 
 def _rename_host(pid: int, hostname: str) -> None:
-    failure: list[OSError] = []
-
     def work() -> None:
-        # A thread of its own: setns moves only the calling thread, which then ends.
-        try:
-            descriptor = os.open(f"/proc/{pid}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                linux.setns(descriptor, linux.CLONE_NEWUTS)
-            finally:
-                os.close(descriptor)
-            with step("rename host"):
-                linux.sethostname(hostname)
-        except OSError as caught:
-            failure.append(caught)
+        linux.enter(f"/proc/{pid}/ns/uts", linux.CLONE_NEWUTS)
+        with step("rename host"):
+            linux.sethostname(hostname)
 
-    thread = threading.Thread(target=work, name="uts")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
+    own_thread.run(work, "uts")
 
 
 def _started(ran: bool, new_disk: bool, lies_on: Stacks) -> Started:
