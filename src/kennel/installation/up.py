@@ -167,13 +167,13 @@ def _gateway_socket(settings: Settings) -> socket.socket:
 
 
 def _roots(settings: Settings) -> dict[str, str]:
-    """The extra roots, copied to where the gateway can see them."""
+    """The extra roots, copied to where the gateway can see them: not to its own folder, where it could put a link."""
     if settings.egress_roots is None:
         return {}
-    inside = settings.data / "gateway" / "roots.pem"
+    inside = settings.run / "roots.pem"
     inside.write_bytes(settings.egress_roots.read_bytes())
     inside.chmod(0o644)
-    return {"KENNEL_EGRESS_ROOTS": "/data/roots.pem"}
+    return {"KENNEL_EGRESS_ROOTS": "/run/kennel/roots.pem"}
 
 
 def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]]:
