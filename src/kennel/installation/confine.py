@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-import shutil
 import signal
 import sys
 import sysconfig
@@ -136,11 +135,6 @@ def require_visible(data: Path) -> str | None:
     if any(mark in str(data) for mark in ":,\\ \n"):
         return f"{data} holds a character that mount options cannot carry"
     return None
-
-
-def free_space(data: Path) -> int:
-    """Bytes free where `data` lies."""
-    return shutil.disk_usage(data).free
 
 
 if __name__ == "__main__":

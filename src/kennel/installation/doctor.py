@@ -69,7 +69,7 @@ def everything(settings: Settings) -> Iterator[Line]:
 
 
 def _root() -> Line:
-    return Line("root", os.geteuid() == 0, f"uid {os.geteuid()}", "start as root, or `kennel up --no-node`")
+    return Line("root", os.geteuid() == 0, f"uid {os.geteuid()}", "start as root")
 
 
 def _which(name: str) -> str | None:

@@ -87,10 +87,6 @@ class Supervisor:
                 if service.name == name:
                     self._end(service, _GRACE[name])
 
-    def alive(self) -> bool:
-        """Whether every service has run for a while without dying."""
-        return all(service.pid is not None for service in self._services)
-
     def _spawn(self, service: Service) -> None:
         log = self._settings.data / "logs" / f"{service.name}.log"
         _rotate(log)
