@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +19,18 @@ from installation import Installation
 from kennel import Kennel, KennelError
 
 
-@pytest.fixture
-def box(itx: Kennel) -> Iterator[object]:
+@contextlib.contextmanager
+def awake(itx: Kennel) -> Iterator[Any]:
     made = itx.sandboxes.get(f"/sandboxes/kill-{uuid.uuid4().hex[:8]}").create()
     made.exec("true")
     yield made
     made.destroy()
+
+
+@pytest.fixture
+def box(itx: Kennel) -> Iterator[Any]:
+    with awake(itx) as made:
+        yield made
 
 
 class Call(threading.Thread):
@@ -77,6 +85,17 @@ def test_killing_node_ends_nothing_that_runs(installation: Installation, itx: Ke
     assert call.result.stdout == "survived\n"  # type: ignore[attr-defined]
     wait_for_node(box)
     assert box.exec("echo awake").stdout == "awake\n"
+
+
+def test_a_damaged_namespace_keeps_nobody_else_from_node(installation: Installation, itx: Kennel, box: Any) -> None:
+    with awake(itx) as other:
+        handle = installation.data / "node/sandboxes" / box.info().sandbox_id / "netns"
+        subprocess.run(["umount", "-l", str(handle)], check=True)
+        installation.kill("node")
+        wait_for_node(other)
+        assert box.exec("echo still").stdout == "still\n"
+        box.sleep()
+        assert box.exec("echo again").stdout == "again\n"
 
 
 def test_a_lost_control_is_told_as_unknown_and_its_restart_finds_the_sandbox(

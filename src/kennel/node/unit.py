@@ -93,7 +93,7 @@ class Units:
             pid = runtime.pid(record.sandbox)
             if pid is not None:
                 self._live[record.sandbox] = pid
-                self._open_way(record.sandbox)
+                self._open_way_again(record.sandbox)
 
     def places(self, sandbox: str) -> rootfs.Places:
         return rootfs.Places(self.grounds.sandboxes / sandbox)
@@ -186,6 +186,13 @@ class Units:
                 interception.lay(self.places(sandbox).netns)
             with step("hand listeners over"):
                 self.gateway.add(sandbox, self.places(sandbox).netns)
+
+    def _open_way_again(self, sandbox: str) -> None:
+        """As `_open_way`, for one that node found running; one damaged namespace keeps nobody else from node."""
+        try:
+            self._open_way(sandbox)
+        except OSError:
+            log.exception("%s has no way out until it starts again", sandbox)
 
     @staticmethod
     def _hold(places: rootfs.Places, layers: list[str]) -> None:
