@@ -6,7 +6,6 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -21,22 +20,6 @@ ALL_BYTES = bytes(range(256))
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[GuestProcess]:
-    made = GuestProcess()
-    yield made
-    complaints = made.complaints()
-    made.close()
-    assert complaints == ""
-
-
-@pytest.fixture
-async def guest(process: GuestProcess) -> AsyncIterator[GuestLink]:
-    link = await process.connect()
-    yield link
-    await link.close()
 
 
 def sh(text: str, **more: object) -> Command:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import tarfile
 import time
-from collections.abc import AsyncIterator, Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -27,22 +26,6 @@ MIB = 1024 * 1024
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[GuestProcess]:
-    made = GuestProcess()
-    yield made
-    complaints = made.complaints()
-    made.close()
-    assert complaints == ""
-
-
-@pytest.fixture
-async def guest(process: GuestProcess) -> AsyncIterator[GuestLink]:
-    link = await process.connect()
-    yield link
-    await link.close()
 
 
 @pytest.fixture

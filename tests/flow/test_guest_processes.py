@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,15 +20,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[GuestProcess]:
-    made = GuestProcess()
-    yield made
-    complaints = made.complaints()
-    made.close()
-    assert complaints == ""
 
 
 @pytest.fixture

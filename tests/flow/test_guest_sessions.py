@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,15 +18,6 @@ from kennel.wire.errors import KennelError
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[GuestProcess]:
-    made = GuestProcess()
-    yield made
-    complaints = made.complaints()
-    made.close()
-    assert complaints == ""
 
 
 class Talk:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from guest_process import GuestProcess
 from kennel.domain.file import WatchEvent, WatchOptions, WriteOptions
 from kennel.relay.files import RemoteFiles
+from kennel.relay.link import GuestLink
 from kennel.relay.watches import RemoteWatch
 from kennel.wire.errors import KennelError
 
@@ -21,20 +21,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[GuestProcess]:
-    made = GuestProcess()
-    yield made
-    complaints = made.complaints()
-    made.close()
-    assert complaints == ""
-
-
 @pytest.fixture
-async def files(process: GuestProcess) -> AsyncIterator[RemoteFiles]:
-    link = await process.connect()
-    yield link.files
-    await link.close()
+def files(guest: GuestLink) -> RemoteFiles:
+    return guest.files
 
 
 async def until(watch: RemoteWatch, name: str) -> list[tuple[str, str]]:
