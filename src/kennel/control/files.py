@@ -6,15 +6,24 @@ nothing here looks into a sandbox's disk.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kennel.control.live import Live
 from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection
-from kennel.ports.files import Download, Listing, Pack, Unpack, Upload, Watch
+from kennel.ports.files import Download, GuestFiles, Listing, Pack, Unpack, Upload, Watch
+
+
+class Held(Protocol):
+    """Something open in a guest, which has an end."""
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Held)
 
 
 class Admission(Protocol):
@@ -31,6 +40,18 @@ class Files:
     def __init__(self, sandboxes: Admission) -> None:
         self._sandboxes = sandboxes
 
+    @asynccontextmanager
+    async def _held(
+        self, who: Principal, project: str, box: str, begin: Callable[[GuestFiles], Awaitable[C]]
+    ) -> AsyncIterator[C]:
+        """What `begin` opened in the guest, with the ticket, until the block is left."""
+        async with self._sandboxes.guest(who, project, box) as (live, _):
+            held = await begin(live.guest.files)
+            try:
+                yield held
+            finally:
+                await held.close()
+
     async def stat(
         self, who: Principal, project: str, box: str, path: bytes, *, follow: bool = True, user: str | None = None
     ) -> FileFacts:
@@ -38,8 +59,7 @@ class Files:
         async with self._sandboxes.guest(who, project, box) as (live, _):
             return await live.guest.files.stat(path, follow=follow, user=user)
 
-    @asynccontextmanager
-    async def read(
+    def read(
         self,
         who: Principal,
         project: str,
@@ -49,36 +69,21 @@ class Files:
         start: int = 0,
         count: int | None = None,
         user: str | None = None,
-    ) -> AsyncIterator[Download]:
+    ) -> AbstractAsyncContextManager[Download]:
         """A range of a file, for the length of the block; `start` below 0 counts from the end."""
-        async with self._sandboxes.guest(who, project, box) as (live, _):
-            download = await live.guest.files.read(path, start=start, count=count, user=user)
-            try:
-                yield download
-            finally:
-                await download.close()
+        return self._held(who, project, box, lambda files: files.read(path, start=start, count=count, user=user))
 
-    @asynccontextmanager
-    async def write(
+    def write(
         self, who: Principal, project: str, box: str, path: bytes, options: WriteOptions
-    ) -> AsyncIterator[Upload]:
+    ) -> AbstractAsyncContextManager[Upload]:
         """A file in the making; leaving the block without `finish` leaves the old one."""
-        async with self._sandboxes.guest(who, project, box) as (live, _):
-            upload = await live.guest.files.write(path, options)
-            try:
-                yield upload
-            finally:
-                await upload.close()
+        return self._held(who, project, box, lambda files: files.write(path, options))
 
-    @asynccontextmanager
-    async def list(self, who: Principal, project: str, box: str, path: bytes, **options: Any) -> AsyncIterator[Listing]:
+    def list(
+        self, who: Principal, project: str, box: str, path: bytes, **options: Any
+    ) -> AbstractAsyncContextManager[Listing]:
         """A directory's entries; options as in ports.files."""
-        async with self._sandboxes.guest(who, project, box) as (live, _):
-            listing = await live.guest.files.list(path, **options)
-            try:
-                yield listing
-            finally:
-                await listing.close()
+        return self._held(who, project, box, lambda files: files.list(path, **options))
 
     async def change(
         self,
@@ -94,41 +99,23 @@ class Files:
         async with self._sandboxes.guest(who, project, box) as (live, _):
             return await live.guest.files.change(verb, path, options, user)
 
-    @asynccontextmanager
-    async def pack(
+    def pack(
         self, who: Principal, project: str, box: str, path: bytes, *, gzip: bool = False, user: str | None = None
-    ) -> AsyncIterator[Pack]:
+    ) -> AbstractAsyncContextManager[Pack]:
         """A tree as tar, for the length of the block."""
-        async with self._sandboxes.guest(who, project, box) as (live, _):
-            pack = await live.guest.files.pack(path, gzip=gzip, user=user)
-            try:
-                yield pack
-            finally:
-                await pack.close()
+        return self._held(who, project, box, lambda files: files.pack(path, gzip=gzip, user=user))
 
-    @asynccontextmanager
-    async def unpack(
+    def unpack(
         self, who: Principal, project: str, box: str, path: bytes, *, user: str | None = None
-    ) -> AsyncIterator[Unpack]:
+    ) -> AbstractAsyncContextManager[Unpack]:
         """A tar on its way into a directory; leaving the block without `finish` gives it up."""
-        async with self._sandboxes.guest(who, project, box) as (live, _):
-            unpack = await live.guest.files.unpack(path, user=user)
-            try:
-                yield unpack
-            finally:
-                await unpack.close()
+        return self._held(who, project, box, lambda files: files.unpack(path, user=user))
 
-    @asynccontextmanager
-    async def watch(
+    def watch(
         self, who: Principal, project: str, box: str, path: bytes, options: WatchOptions
-    ) -> AsyncIterator[Watch]:
+    ) -> AbstractAsyncContextManager[Watch]:
         """Events of a tree, for the length of the block; the watch is in place when it begins."""
-        async with self._sandboxes.guest(who, project, box) as (live, _):
-            watch = await live.guest.files.watch(path, options)
-            try:
-                yield watch
-            finally:
-                await watch.close()
+        return self._held(who, project, box, lambda files: files.watch(path, options))
 
     async def changes(
         self, who: Principal, project: str, box: str, path: bytes, options: WatchOptions, since: str | None
