@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from kennel.domain import exclusion
 from kennel.domain.command import Command
-from kennel.domain.container import RUNTIME_MOUNT
+from kennel.domain.container import INTERPRETER
 from kennel.ports.guest import Guest
 from kennel.wire.errors import KennelError, error
 
@@ -72,10 +72,7 @@ while pending:
 out.flush()
 sys.exit(0 if git or not asked["gitignore"] else 3)
 """
-_PYTHON = (
-    f"{RUNTIME_MOUNT}/lib/loader", "--library-path", f"{RUNTIME_MOUNT}/lib", f"{RUNTIME_MOUNT}/bin/python3",
-    "-I", "-S", "-B", "-c",
-)  # fmt: skip
+_PYTHON = (*INTERPRETER, "-c")
 
 
 @dataclass(frozen=True, slots=True)

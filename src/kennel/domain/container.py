@@ -13,6 +13,19 @@ ID_RANGE = 65536
 RUNTIME_MOUNT = "/.kennel"
 """Where the guest's interpreter and code are seen inside, read-only."""
 
+INTERPRETER = (
+    f"{RUNTIME_MOUNT}/lib/loader",
+    "--library-path",
+    f"{RUNTIME_MOUNT}/lib",
+    "--argv0",
+    f"{RUNTIME_MOUNT}/bin/python3",
+    f"{RUNTIME_MOUNT}/bin/python3",
+    "-I",
+    "-S",
+    "-B",
+)
+"""How that interpreter is started inside, whatever the image has: by its own loader with its own libraries."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:

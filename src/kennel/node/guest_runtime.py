@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from kennel.domain.container import RUNTIME_MOUNT
+from kennel.domain.container import INTERPRETER, RUNTIME_MOUNT
 
 _SKIP = shutil.ignore_patterns(
     "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "config-*", "*.a",
@@ -41,18 +41,7 @@ def ensure(parent: Path) -> Path:
 
 def command() -> tuple[str, ...]:
     """What PID 1 is started as, inside."""
-    return (
-        f"{RUNTIME_MOUNT}/lib/loader",
-        "--library-path",
-        f"{RUNTIME_MOUNT}/lib",
-        "--argv0",
-        f"{RUNTIME_MOUNT}/bin/python3",
-        f"{RUNTIME_MOUNT}/bin/python3",
-        "-I",
-        "-S",
-        "-B",
-        f"{RUNTIME_MOUNT}/guest/__main__.py",
-    )
+    return (*INTERPRETER, f"{RUNTIME_MOUNT}/guest/__main__.py")
 
 
 def _interpreter() -> Path:
