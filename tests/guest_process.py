@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -95,6 +98,15 @@ class GuestProcess:
     def descriptors(self) -> int:
         """Open descriptors of PID 1."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """PID 1 stands still for the length of the block: to it, all that happens meanwhile happens at once."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL to PID 1: the namespace dies with it."""
