@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 
 _KEEP_BUSY, _KEEP_CALM = 8, 1
+_AHEAD = 0.05
+"""Seconds after which a job that took the last idle subreaper has another made: none can be once its command has used
+up the limit of processes, and the next call is the one that ends it."""
 _CALM = 5.0
 """Seconds without a job after which all but one idle subreaper go: each costs about half a megabyte."""
 
@@ -117,10 +120,24 @@ class Pool:
         self.keepers: dict[int, Keeper] = {}
         self._idle: list[Keeper] = []
         self._calm: Timer | None = None
+        self._ahead: Timer | None = None
 
     def prepare(self) -> None:
-        """Makes one ahead of the first job."""
-        self._idle.append(self._fork())
+        """Makes one ahead of the next job, when none is idle."""
+        self._ahead = None
+        if not self._idle:
+            self._idle.append(self._fork())
+
+    def _prepare_soon(self) -> None:
+        if self._idle or self._ahead is not None:
+            return
+        self._ahead = self.loop.later(_AHEAD, self._prepare_if_room)
+
+    def _prepare_if_room(self) -> None:
+        try:
+            self.prepare()
+        except Refusal:
+            return  # the next job tries, and says so if it cannot
 
     def run(self, job: Job, fds: list[int], owner: Owner) -> Keeper:
         """Gives the job to an idle subreaper or a new one. Refusal when no process can be made."""
@@ -131,9 +148,11 @@ class Pool:
             except Refusal:
                 self.discard(keeper)  # stopped or killed behind our back; another one will do
                 continue
+            self._prepare_soon()
             return keeper
         keeper = self._fork()
         keeper.run(job, fds, owner)
+        self._prepare_soon()
         return keeper
 
     def _fork(self) -> Keeper:

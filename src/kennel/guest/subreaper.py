@@ -10,13 +10,15 @@ from __future__ import annotations
 import gc
 import marshal
 import os
-from errno import EACCES, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR
+import time
+from errno import EACCES, EAGAIN, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR
 
 from . import native
 from .launch import SH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from .launch import Identity, Job
@@ -27,6 +29,9 @@ CWD, EXEC, USER = 1, 2, 3
 INLINE = 64 * 1024
 """A job up to this size travels in the message, a larger one in a memory file beside it."""
 _OOM_COMMAND = b"500"
+_PATIENCE = 15.0
+"""Seconds in which a process may still be made where there is no room for one, as many as bash gives it: a felled fork
+bomb of a thousand needs 5 s of a lite pet's CPU to die, and holds the limit until then."""
 _NEXT = frozenset((ENOENT, ENOTDIR, EACCES, ENAMETOOLONG, ELOOP))
 
 
@@ -133,13 +138,26 @@ def _start(job: Job, fds: list[int]) -> int:
     worst = ENOENT
     for file in files:
         try:
-            return _spawn(file, words, env, moves)
+            return _when_there_is_room(_spawn, file, words, env, moves)
         except OSError as problem:
             if problem.errno not in _NEXT:
                 raise _Failure(EXEC, problem.errno or 0) from None
             if problem.errno == EACCES and os.path.lexists(file):
                 worst = EACCES
     return -_without_program(words[0], worst, fds[2])
+
+
+def _when_there_is_room(make: Callable[..., int], *args: Any) -> int:
+    """The process that `make` makes, asked again while the limit of processes forbids one."""
+    pause, until = 0.01, time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return make(*args)
+        except OSError as problem:
+            if problem.errno != EAGAIN or time.monotonic() >= until:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.5)
 
 
 def _spawn(file: bytes, words: tuple[bytes, ...], env: dict[bytes, bytes], moves: list[Any]) -> int:
@@ -167,7 +185,12 @@ def _without_program(program: bytes, number: int, stderr: int) -> int:
 def _start_as(job: Job, identity: Identity, fds: list[int]) -> int:
     """Starts the command as another user: a fork, since posix_spawn cannot change who it is."""
     told, tell = os.pipe()
-    pid = os.fork()
+    try:
+        pid = _when_there_is_room(os.fork)
+    except OSError as problem:
+        os.close(told)
+        os.close(tell)
+        raise _Failure(EXEC, problem.errno or 0) from None
     if pid == 0:
         try:
             stage, number = _become(job, identity, fds)
