@@ -120,6 +120,29 @@ def test_what_git_ignores_and_node_modules_are_left_out(itx: Kennel, installatio
     box.destroy()
 
 
+def test_what_is_left_out_is_a_setting_that_lasts(itx: Kennel, installation: Installation) -> None:
+    box = itx.sandboxes.get("/sandboxes/leaves-out")
+    box.create(leave_out={"node_modules": False, "gitignore": False, "patterns": ["*.tmp"]})
+    made = "mkdir -p repo node_modules && git init -q repo && echo '*.o' > repo/.gitignore"
+    run(box, made + " && touch repo/a.o node_modules/m b.tmp c")
+    snap = box.snapshot()
+    assert snap.left_out == 1
+    box.sleep()
+    assert run(box, "ls -d repo/a.o node_modules/m b.tmp c 2>/dev/null | xargs") == "c node_modules/m repo/a.o\n"
+    with pytest.raises(KennelError) as caught:
+        box.set_leave_out({"patterns": ["x"] * 65})
+    assert caught.value.code == "VALIDATION_FAILED"
+    assert box.info().leave_out["patterns"] == ["*.tmp"]
+    assert installation.cli("sandbox", "set", box.name, "--leave-out", "c").returncode == 0
+    assert box.info().leave_out == {"patterns": ["c"]}
+    twin = box.fork("/sandboxes/leaves-out-twin")
+    assert twin.info().leave_out == {"patterns": ["c"]}
+    box.sleep()
+    assert run(box, "ls -A . repo | xargs") == ".: repo repo: .git .gitignore\n"
+    twin.destroy()
+    box.destroy()
+
+
 def test_a_failed_pack_keeps_the_files_and_the_sleep_ends(itx: Kennel, installation: Installation) -> None:
     box = itx.sandboxes.get("/sandboxes/failed-pack").create()
     run(box, "echo kept > file; truncate -s 16T vast 2>/dev/null || truncate -s 3T vast")

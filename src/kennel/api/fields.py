@@ -125,3 +125,19 @@ Cursor = Annotated[str | None, Query(max_length=1024)]
 
 IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,128}")
 """Visible ASCII: Kennel's own request ids hold a blank and so cannot be met."""
+
+Pattern = Annotated[
+    str, StringConstraints(min_length=1, max_length=256), AfterValidator(_no_nul), Field(json_schema_extra=NO_NUL)
+]
+
+
+class LeaveOut(Model):
+    """What snapshots leave out: `node_modules`, what git ignores in checkouts, and paths that match patterns."""
+
+    node_modules: bool = True
+    gitignore: bool = True
+    patterns: Annotated[list[Pattern], Field(max_length=64)] = []
+
+    def words(self) -> dict[str, Any]:
+        """What was said, as it is stored."""
+        return self.model_dump(by_alias=True, exclude_unset=True)

@@ -5,7 +5,7 @@ Called by `__main__`. Invariant: names are given as NAME or /sandboxes/NAME; not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kennel import SandboxView, SnapshotView
 
 app = App(name="sandbox", help="Create, list, start, put to sleep and destroy sandboxes.")
+
+LeftOut = Annotated[Words, Parameter(help="A pattern of paths that backups leave out; again for more.")]
+KeepModules = Annotated[bool, Parameter(negative=(), show_default=False, help="Back up node_modules too.")]
+KeepIgnored = Annotated[bool, Parameter(negative=(), show_default=False, help="Back up what git ignores too.")]
 
 COLUMNS = ("NAME", "STATUS", "TYPE", "IMAGE", "ISOLATION", "CREATED", "LABELS")
 
@@ -32,6 +36,9 @@ def create(
     sleep_after: Annotated[str | None, Parameter(help="Idle time before it sleeps: seconds, 90s, 10m, 1h.")] = None,
     keep_alive: Annotated[bool, Parameter(negative=(), show_default=False, help="Never sleep by itself.")] = False,
     label: Annotated[Words, Parameter(help="KEY=VALUE to find it by; again for more.")] = (),
+    leave_out: LeftOut = (),
+    keep_node_modules: KeepModules = False,
+    keep_ignored: KeepIgnored = False,
     request_id: Annotated[str | None, Parameter(help="Names this one creation, to repeat it safely.")] = None,
     flags: Flags = DEFAULTS,
 ) -> None:
@@ -46,9 +53,47 @@ def create(
             sleep_after=seconds,
             keep_alive=keep_alive or None,
             labels=pairs(label, "--label") or None,
+            leave_out=_left_out(leave_out, keep_node_modules, keep_ignored) or None,
             request_id=request_id,
         )
         _report(box.info(), flags)
+
+
+@app.command(name="set")
+def set_(
+    name: Name,
+    /,
+    *,
+    sleep_after: Annotated[str | None, Parameter(help="Idle time before it sleeps: seconds, 90s, 10m, 1h.")] = None,
+    keep_alive: Annotated[bool | None, Parameter(show_default=False, help="Whether it never sleeps by itself.")] = None,
+    leave_out: LeftOut = (),
+    keep_node_modules: KeepModules = False,
+    keep_ignored: KeepIgnored = False,
+    leave_out_default: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Leave out what a new sandbox does.")
+    ] = False,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Change a sandbox's settings; what is not named stays. Patterns replace those of before."""
+    with flags.client() as itx:
+        box = itx.sandboxes.get(name)
+        if sleep_after is not None:
+            box.set_sleep_after(int(sleep_after) if sleep_after.isdecimal() else sleep_after)
+        if keep_alive is not None:
+            box.set_keep_alive(keep_alive)
+        words = _left_out(leave_out, keep_node_modules, keep_ignored)
+        if words or leave_out_default:
+            box.set_leave_out(words)
+        _report(box.info(), flags)
+
+
+def _left_out(patterns: Words, keep_node_modules: bool, keep_ignored: bool) -> dict[str, Any]:
+    words = {
+        "node_modules": False if keep_node_modules else None,
+        "gitignore": False if keep_ignored else None,
+        "patterns": list(patterns) or None,
+    }
+    return {word: value for word, value in words.items() if value is not None}
 
 
 @app.command(name="list")

@@ -19,7 +19,7 @@ from kennel.control.door import Door
 from kennel.control.live import Live, dispose
 from kennel.control.projection import Projections
 from kennel.control.workspaces import Address, Workspaces
-from kennel.domain import idle, names
+from kennel.domain import idle, leave_out, names
 from kennel.domain.event import NewEvent, fact
 from kennel.domain.principal import SYSTEM, Principal
 from kennel.domain.sandbox import Projection, refusal
@@ -366,7 +366,7 @@ class Fleet:
     async def _leftovers(pet: Pet, state: Projection) -> leftovers.Leftovers:
         """What the pack after the stop leaves out, listed inside while the pet still runs."""
         guest = pet.live.guest if pet.awake and pet.live is not None else None
-        return await leftovers.find(guest, leftovers.wanted(state.leave_out, state.persist), live=False)
+        return await leftovers.find(guest, leave_out.wanted(state.leave_out, state.persist), live=False)
 
     async def let_go(self, pet: Pet, reason: KennelError, *, parked: bool = True) -> None:
         """Releases whatever connection the pet has; the caller closed the door."""

@@ -18,13 +18,11 @@ from kennel.domain import exclusion
 from kennel.domain.command import Command
 from kennel.domain.container import INTERPRETER
 from kennel.ports.guest import Guest
-from kennel.wire.errors import KennelError, error
+from kennel.wire.errors import KennelError
 
 log = logging.getLogger("kennel.leftovers")
 
 SECONDS = 20.0
-MAX_PATTERNS = 64
-_FIELDS = frozenset({"nodeModules", "gitignore", "patterns"})
 
 _LISTER = r"""
 import fnmatch, json, os, shutil, subprocess, sys, time
@@ -65,7 +63,10 @@ while pending:
         ignored(folder)
     for entry in entries:
         path = folder + b"/" + entry.name if folder else entry.name
-        if any(fnmatch.fnmatchcase(path, each) or fnmatch.fnmatchcase(entry.name, each) for each in patterns):
+        # Named too, though the pack knows the name: only what is listed is deleted where it lies in a lower layer.
+        if asked["nodeModules"] and entry.name == b"node_modules":
+            say(path)
+        elif any(fnmatch.fnmatchcase(path, each) or fnmatch.fnmatchcase(entry.name, each) for each in patterns):
             say(path)
         elif entry.is_dir(follow_symlinks=False) and entry.name not in (b".git", b"node_modules"):
             pending.append(path)
@@ -99,36 +100,13 @@ class Leftovers:
             os.close(descriptor)
 
 
-def checked(asked: dict[str, Any]) -> dict[str, Any]:
-    """`asked` if it is a valid answer to what is left out: `nodeModules`, `gitignore`, `patterns`."""
-    patterns = asked.get("patterns", [])
-    good = (
-        asked.keys() <= _FIELDS
-        and all(isinstance(asked[word], bool) for word in ("nodeModules", "gitignore") if word in asked)
-        and isinstance(patterns, list)
-        and len(patterns) <= MAX_PATTERNS
-        and all(isinstance(each, str) and 0 < len(each) <= 256 and "\0" not in each for each in patterns)
-    )
-    if not good:
-        said = f"nodeModules and gitignore are booleans, patterns at most {MAX_PATTERNS} texts of up to 256 characters"
-        raise error("VALIDATION_FAILED", "invalid request", details={"leaveOut": [said]}, admitted="no")
-    return asked
-
-
-def wanted(asked: dict[str, Any], persist: str | None) -> dict[str, Any]:
-    """The whole answer, with defaults: a sandbox that keeps all of its disk leaves nothing out."""
-    default = persist != "disk"
-    return {"nodeModules": default, "gitignore": default, "patterns": [], **asked}
-
-
 async def find(guest: Guest | None, asked: dict[str, Any], *, live: bool) -> Leftovers:
-    """What is left out now, by `wanted`; without a guest, or when it fails, only names."""
+    """What is left out now, by `leave_out.wanted`; without a guest, or when it fails, only names."""
     names = exclusion.DEFAULT_NAMES if asked["nodeModules"] else ()
     plain = Leftovers(names, by="names" if names else "nothing")
     if guest is None or not (asked["gitignore"] or asked["patterns"]):
         return plain
-    words = {"gitignore": asked["gitignore"], "patterns": asked["patterns"]}
-    argv = (*_PYTHON, _LISTER, json.dumps(words), str(exclusion.MAX_BYTES), str(SECONDS - 2))
+    argv = (*_PYTHON, _LISTER, json.dumps(asked), str(exclusion.MAX_BYTES), str(SECONDS - 2))
     env, most = {"GIT_OPTIONAL_LOCKS": "0"}, exclusion.MAX_BYTES
     command = Command(argv=argv, cwd="/", env=env, timeout_ms=round(SECONDS * 1000), max_bytes=most)
     try:

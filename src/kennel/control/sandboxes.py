@@ -25,6 +25,7 @@ from kennel.domain.claim import Claim
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import fact
+from kennel.domain.leave_out import checked as checked_leave_out
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection, require_alive
 from kennel.ports.guest import Guest
@@ -154,8 +155,9 @@ class Sandboxes:
         sleep_after: str | int | UnsetType | None = UNSET,
         keep_alive: bool | UnsetType = UNSET,
         labels: dict[str, str] | UnsetType = UNSET,
+        leave_out: dict[str, Any] | UnsetType = UNSET,
     ) -> SandboxView:
-        """Changes habits and labels; what is UNSET stays."""
+        """Changes habits and labels; what is UNSET stays. `leave_out` replaces what was set before."""
         payload: dict[str, Any] = {}
         if sleep_after is not UNSET:
             idle.seconds(sleep_after)
@@ -164,6 +166,8 @@ class Sandboxes:
             payload["keepAlive"] = keep_alive
         if labels is not UNSET:
             payload["labels"] = creation.check_labels(labels)
+        if leave_out is not UNSET:
+            payload["leaveOut"] = checked_leave_out(leave_out)
         return await self._configure(who, project, path, payload)
 
     async def set_env(self, who: Principal, project: str, path: str, env: dict[str, str | None]) -> SandboxView:

@@ -23,6 +23,7 @@ from kennel.control.fleet import Fleet, Pet
 from kennel.control.projection import Projections
 from kennel.control.sandboxes import Sandboxes
 from kennel.control.workspaces import Asked
+from kennel.domain import leave_out as leave_out_
 from kennel.domain import names, snapshot
 from kennel.domain.claim import Claim
 from kennel.domain.create_options import CreateOptions
@@ -73,13 +74,16 @@ class Snapshots:
         if name is not None and not 0 < len(name) <= MAX_NAME:
             raise _invalid("name", f"1 to {MAX_NAME} characters")
         _, pet, state = await self._find(project, path)
-        asked = leftovers.checked({**state.leave_out, **(leave_out or {})})
-        await self._keep(who, pet, asked, Asked("snapshot", name, ttl_seconds))
-        return _view(list((await self._book(project, path)).values())[-1])
+        asked = leave_out_.checked({**state.leave_out, **(leave_out or {})})
+        return _view(await self._keep(who, pet, asked, Asked("snapshot", name, ttl_seconds)))
 
-    async def _keep(self, who: Principal, pet: Pet, leave_out: dict[str, Any], asked: Asked) -> Projection:
+    async def _keep(self, who: Principal, pet: Pet, leave_out: dict[str, Any], asked: Asked) -> Snapshot:
+        kept = await self._pack(who, pet, leave_out, asked)
+        return await self._one(pet.project, pet.path, kept.workspace.backup_id or "")
+
+    async def _pack(self, who: Principal, pet: Pet, leave_out: dict[str, Any], asked: Asked) -> Projection:
         state = await self._fleet.state(pet)
-        words = leftovers.wanted(leave_out, state.persist)
+        words = leave_out_.wanted(leave_out, state.persist)
         async with pet.keeping:
             if state.running or pet.awake:
                 async with self._fleet.admitted(pet, who) as live:
@@ -164,8 +168,7 @@ class Snapshots:
         names.name_of(new_path)
         claim, pet, state = await self._find(project, path)
         if snapshot_id is None:
-            await self._keep(who, pet, state.leave_out, Asked("fork"))
-            base = list((await self._book(project, path)).values())[-1]
+            base = await self._keep(who, pet, state.leave_out, Asked("fork"))
         else:
             base = await self._one(project, path, snapshot_id)
         options = _options(claim, state, keep_secrets)

@@ -17,6 +17,7 @@ from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
 from kennel.control.snapshots import book
 from kennel.control.workspaces import FOLDER, Asked, blob_name
+from kennel.domain import leave_out
 from kennel.domain.principal import SYSTEM
 from kennel.domain.sandbox import Projection
 from kennel.domain.stack import MAX_DEPTH, Suspect, collect, referenced
@@ -91,7 +92,7 @@ class Upkeep:
             live, state = pet.live, await self._fleet.state(pet)
             if live is None or not live.usable or pet.door.closed or state.workspace.empty:
                 return
-            found = await leftovers.find(live.guest, leftovers.wanted(state.leave_out, state.persist), live=True)
+            found = await leftovers.find(live.guest, leave_out.wanted(state.leave_out, state.persist), live=True)
             await self._fleet.workspaces.keep(pet.at, SYSTEM, Asked("checkpoint", leftovers=found), live=True)
 
     async def tidy(self) -> None:

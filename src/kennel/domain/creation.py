@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kennel.domain import idle, names
+from kennel.domain import idle, leave_out, names
 from kennel.domain.claim import Claim
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
@@ -52,6 +52,7 @@ def check(options: CreateOptions) -> None:
     idle.seconds(options.sleep_after)
     check_env(options.env)
     check_labels(options.labels)
+    leave_out.checked(options.leave_out)
 
 
 def check_env(env: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -131,6 +132,7 @@ def view(claim: Claim, state: Projection) -> SandboxView:
         keep_alive=state.keep_alive if state.status else options.keep_alive,
         persist=options.persist,
         last_backup_id=state.last_backup_id,
+        leave_out=state.leave_out if state.status else options.leave_out,
     )
 
 

@@ -55,6 +55,7 @@ class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
     keep_alive: bool = False
     persist: str = "workspace"
     last_backup_id: str | None = None
+    leave_out: dict[str, bool | list[str]] = {}
 
 
 class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):

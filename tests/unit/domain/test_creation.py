@@ -43,6 +43,11 @@ CLAIM = Claim(
         ({"labels": {"-": "x"}}, "VALIDATION_FAILED", "labels"),
         ({"labels": {f"k{n}": "" for n in range(65)}}, "VALIDATION_FAILED", "labels"),
         ({"labels": {"k": "v" * 256}}, "VALIDATION_FAILED", "labels"),
+        ({"leave_out": {"all": True}}, "VALIDATION_FAILED", "leaveOut"),
+        ({"leave_out": {"nodeModules": 1}}, "VALIDATION_FAILED", "leaveOut"),
+        ({"leave_out": {"patterns": "*.o"}}, "VALIDATION_FAILED", "leaveOut"),
+        ({"leave_out": {"patterns": ["a"] * 65}}, "VALIDATION_FAILED", "leaveOut"),
+        ({"leave_out": {"patterns": ["\ud800"]}}, "VALIDATION_FAILED", "leaveOut"),
     ],
 )
 def test_refused(change: dict[str, Any], code: str, field: str) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from kennel.api.access import allow, request_id
 from kennel.api.answers import json_response
 from kennel.api.body import StrictRoute
-from kennel.api.fields import Cursor, Environment, Labels, Limit, Model, ProjectName, SandboxName, SleepAfter
+from kennel.api.fields import Cursor, Environment, Labels, LeaveOut, Limit, Model, ProjectName, SandboxName, SleepAfter
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing, ref
 from kennel.api.services import services_of
 from kennel.domain.create_options import CreateOptions
@@ -56,14 +56,16 @@ class CreateSandbox(Model):
     keep_alive: bool = False
     persist: Literal["workspace", "disk"] = "workspace"
     labels: Labels = {}
+    leave_out: LeaveOut | None = None
 
 
 class UpdateSandbox(Model):
-    """What may change in place; a field that is left out stays."""
+    """What may change in place; a field that is left out stays. `leaveOut` replaces what was set: {} is the default."""
 
     sleep_after: SleepAfter | None = None
     keep_alive: bool = False
     labels: Labels = {}
+    leave_out: LeaveOut = LeaveOut()
 
 
 class StartSandbox(Model):
@@ -87,7 +89,8 @@ class Nothing(Model):
 async def create(request: Request, project: ProjectName, body: CreateSandbox, who: Keeper) -> Response:
     """Claims the name and makes the sandbox; the same `Idempotency-Key` gets the same answer again."""
     path = path_of(claimable_name(body.path))
-    options = CreateOptions(**body.model_dump(exclude={"path"}))
+    leave_out = {} if body.leave_out is None else body.leave_out.words()
+    options = CreateOptions(**body.model_dump(exclude={"path", "leave_out"}), leave_out=leave_out)
     view = await services_of(request).sandboxes.create(who, project, path, options, request_id(request))
     return json_response(view, 201)
 
@@ -148,6 +151,7 @@ async def update(
         sleep_after=body.sleep_after if "sleep_after" in given else UNSET,
         keep_alive=body.keep_alive if "keep_alive" in given else UNSET,
         labels=body.labels if "labels" in given else UNSET,
+        leave_out=body.leave_out.words() if "leave_out" in given else UNSET,
     )
     return json_response(view)
 

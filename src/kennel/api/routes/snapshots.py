@@ -17,7 +17,7 @@ from kennel.api.access import allow, request_id
 from kennel.api.answers import json_response
 from kennel.api.body import StrictRoute
 from kennel.api.body_stream import body_of
-from kennel.api.fields import INTEGRAL, Model, ProjectName, SandboxName
+from kennel.api.fields import INTEGRAL, LeaveOut, Model, ProjectName, SandboxName
 from kennel.api.file_answer import SAFE_HEADERS, Streamed
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing, ref
 from kennel.api.services import snapshots_of
@@ -30,7 +30,6 @@ router = APIRouter(prefix="/v1/projects/{project}/sandboxes", tags=["snapshots"]
 
 Reader = Annotated[Principal, Depends(allow("read"))]
 Keeper = Annotated[Principal, Depends(allow("lifecycle"))]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 SnapshotId = Annotated[str, StringConstraints(pattern="^[a-z0-9]{1,64}$")]
 _CLAIMABLE = {"pattern": f"^{PREFIX}{NAME}$", "examples": ["/sandboxes/twin"]}
 NewPath = Annotated[str, Field(max_length=1024, json_schema_extra=_CLAIMABLE)]
@@ -47,14 +46,6 @@ _MAKES = (
 _DOWN = answers(200, None, *_ALL)
 _DOWN[200]["content"] = {ZSTD: {"schema": {"type": "string", "format": "binary"}}}
 _BODY = {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
-
-
-class LeaveOut(Model):
-    """What a snapshot leaves out: `node_modules`, what git ignores in checkouts, and paths that match patterns."""
-
-    node_modules: bool = True
-    gitignore: bool = True
-    patterns: Annotated[list[Word], Field(max_length=64)] = []
 
 
 class TakeSnapshot(Model):
@@ -85,9 +76,7 @@ async def take(
 ) -> Response:
     """The sandbox's files as they are now; wakes nothing."""
     asked = body or TakeSnapshot()
-    leave_out = None
-    if asked.leave_out is not None:
-        leave_out = asked.leave_out.model_dump(by_alias=True, exclude_unset=True)
+    leave_out = None if asked.leave_out is None else asked.leave_out.words()
     view = await snapshots_of(request).take(
         who, project, path_of(name), name=asked.name, ttl_seconds=asked.ttl, leave_out=leave_out
     )

@@ -23,6 +23,7 @@ from kennel.sdk._async.streams import AsyncStream
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
+from kennel.sdk.leave_out import leave_out_words
 from kennel.sdk.names import PREFIX, new_request_id, sandbox_name, segment
 from kennel.sdk.records import Event
 from kennel.sdk.running import Collected
@@ -55,13 +56,15 @@ class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods, Async
         keep_alive: bool | None = None,
         persist: str | None = None,
         labels: Mapping[str, str] | None = None,
+        leave_out: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> AsyncSandbox:
         """Creates it and returns this handle, so that calls chain; SANDBOX_EXISTS when the name is or was in use.
 
         What is None is the server's to choose (`basic`, `host`, `container`, sleeping after ten idle minutes).
-        `sleep_after` is seconds or text such as "10m". A lost connection is retried with the same `request_id`, which
-        names this one creation: give your own to finish, later or elsewhere, a creation whose end you did not see.
+        `sleep_after` is seconds or text such as "10m"; `leave_out` is as in `set_leave_out`. A lost connection is
+        retried with the same `request_id`, which names this one creation: give your own to finish, later or elsewhere,
+        a creation whose end you did not see.
         """
         body = {
             "path": self.path,
@@ -73,6 +76,7 @@ class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods, Async
             "keepAlive": keep_alive,
             "persist": persist,
             "labels": None if labels is None else dict(labels),
+            "leaveOut": None if leave_out is None else leave_out_words(leave_out),
         }
         given = {key: value for key, value in body.items() if value is not None}
         collection = self._route.rpartition("/")[0]
@@ -192,6 +196,13 @@ class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods, Async
     async def set_labels(self, labels: Mapping[str, str]) -> SandboxView:
         """Replaces its labels."""
         return await self._change(labels=dict(labels))
+
+    async def set_leave_out(self, leave_out: Mapping[str, Any]) -> SandboxView:
+        """Replaces what its backups and snapshots leave out; an empty mapping is the default again.
+
+        `node_modules` and `gitignore` are booleans, `patterns` a list of texts.
+        """
+        return await self._change(leaveOut=leave_out_words(leave_out))
 
     async def create_session(
         self,

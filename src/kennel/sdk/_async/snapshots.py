@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from kennel.sdk._async.transport import AsyncTransport
+from kennel.sdk.leave_out import leave_out_words
 from kennel.sdk.names import new_request_id
 from kennel.wire.errors import error
 from kennel.wire.results import DiffView, SandboxView, SnapshotView
@@ -37,12 +38,7 @@ class AsyncSnapshotMethods:
 
         `node_modules` and `gitignore` say whether those are left out; `excludes` are patterns of your own.
         """
-        words = {
-            "nodeModules": node_modules,
-            "gitignore": gitignore,
-            "patterns": None if excludes is None else list(excludes),
-        }
-        leave_out = {word: value for word, value in words.items() if value is not None}
+        leave_out = leave_out_words({"node_modules": node_modules, "gitignore": gitignore, "patterns": excludes})
         asked = {"name": name, "ttl": ttl, "leaveOut": leave_out or None}
         body = {word: value for word, value in asked.items() if value is not None}
         return await self._transport.call("POST", f"{self._route}/snapshots", SnapshotView, body=body, extra=SECONDS)

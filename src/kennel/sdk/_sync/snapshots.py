@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kennel.sdk._sync.transport import Transport
+from kennel.sdk.leave_out import leave_out_words
 from kennel.sdk.names import new_request_id
 from kennel.wire.errors import error
 from kennel.wire.results import DiffView, SandboxView, SnapshotView
@@ -38,12 +39,7 @@ class SnapshotMethods:
 
         `node_modules` and `gitignore` say whether those are left out; `excludes` are patterns of your own.
         """
-        words = {
-            "nodeModules": node_modules,
-            "gitignore": gitignore,
-            "patterns": None if excludes is None else list(excludes),
-        }
-        leave_out = {word: value for word, value in words.items() if value is not None}
+        leave_out = leave_out_words({"node_modules": node_modules, "gitignore": gitignore, "patterns": excludes})
         asked = {"name": name, "ttl": ttl, "leaveOut": leave_out or None}
         body = {word: value for word, value in asked.items() if value is not None}
         return self._transport.call("POST", f"{self._route}/snapshots", SnapshotView, body=body, extra=SECONDS)

@@ -103,16 +103,42 @@ async def test_bad_filters_are_400(world: Any, query: str) -> None:
 @pytest.mark.parametrize(
     ("body", "change"),
     [
-        ({}, {"sleep_after": UNSET, "keep_alive": UNSET, "labels": UNSET}),
-        ({"sleepAfter": None}, {"sleep_after": None, "keep_alive": UNSET, "labels": UNSET}),
-        ({"sleepAfter": 60, "keepAlive": False}, {"sleep_after": 60, "keep_alive": False, "labels": UNSET}),
-        ({"labels": {}}, {"sleep_after": UNSET, "keep_alive": UNSET, "labels": {}}),
+        ({}, {}),
+        ({"sleepAfter": None}, {"sleep_after": None}),
+        ({"sleepAfter": 60, "keepAlive": False}, {"sleep_after": 60, "keep_alive": False}),
+        ({"labels": {}}, {"labels": {}}),
+        (
+            {"leaveOut": {"gitignore": False, "patterns": ["*.o"]}},
+            {"leave_out": {"gitignore": False, "patterns": ["*.o"]}},
+        ),
+        ({"leaveOut": {}}, {"leave_out": {}}),
     ],
 )
 async def test_patch_changes_only_what_is_named(world: Any, body: dict[str, Any], change: dict[str, Any]) -> None:
     async with world.client() as http:
         assert (await http.patch(MAIN, json=body)).status_code == 200
-    assert world.sandboxes.calls[-1] == ("update", ("default", "/sandboxes/main", change))
+    untouched = dict.fromkeys(("sleep_after", "keep_alive", "labels", "leave_out"), UNSET)
+    assert world.sandboxes.calls[-1] == ("update", ("default", "/sandboxes/main", {**untouched, **change}))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"all": True}, {"gitignore": 1}, {"patterns": [""]}, {"patterns": ["x" * 257]}, {"patterns": ["a"] * 65},
+     {"patterns": ["a\0b"]}, [], None],
+)  # fmt: skip
+async def test_what_is_left_out_is_checked_before_it_is_stored(world: Any, bad: Any) -> None:
+    async with world.client() as http:
+        assert (await http.patch(MAIN, json={"leaveOut": bad})).status_code == 400
+        if bad is not None:
+            assert (await http.post(ALL, json={"path": "/sandboxes/main", "leaveOut": bad})).status_code == 400
+    assert not world.sandboxes.calls
+
+
+async def test_what_is_left_out_is_part_of_a_create(world: Any) -> None:
+    async with world.client() as http:
+        body = {"path": "/sandboxes/main", "leaveOut": {"nodeModules": False}}
+        assert (await http.post(ALL, json=body)).status_code == 201
+    assert world.sandboxes.calls[-1][1][2].leave_out == {"nodeModules": False}
 
 
 async def test_env_is_merged_and_null_unsets(world: Any) -> None:
