@@ -21,7 +21,7 @@ from typing import Any
 from installation import Installation
 from kennel import Kennel, KennelError
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 """Seconds within which log and machine must agree after a crash, and any call must have ended."""
 LONG = 0.01
 """Seconds from which on a step also gets a crash in its middle."""

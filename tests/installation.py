@@ -88,7 +88,9 @@ class Installation:
         name, folder = Settings(data=self.data).installation, str(self.data)
         found = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line]
         found += [f"loop {p}" for p in Path("/sys/block").glob("loop*/loop/backing_file") if folder in _text(p)]
-        found += [f"cgroup {p}" for p in Path("/sys/fs/cgroup").rglob(f"kennel/{name}")]
+        # A hierarchy each (v1) or one for all (v2); not rglob, which fails on a group that goes while it looks.
+        hierarchies = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*/")]
+        found += [f"cgroup {p}" for p in hierarchies if (p / "kennel" / name).is_dir()]
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             words = _text(process)
             if folder in words:

@@ -16,6 +16,7 @@ import pytest
 
 from egress_gateway import GatewayProcess, read_response
 from egress_world import SITE, Heard, World, answering, reply
+from patience import within
 
 if TYPE_CHECKING:
     from egress_fixtures import Desk
@@ -55,7 +56,7 @@ def idle(world: World, own: GatewayProcess, sandboxes: int, each: int) -> int:
     used = (own.memory() - before) // len(links)
     begun = time.monotonic()
     assert boxes[-1].fetch(f"http://{HOST}/").status == 200
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < within(1)
     for link in links:
         link.close()
     world.clear()
@@ -105,7 +106,7 @@ def test_64_a_slow_head_is_given_up(world: World, start: Callable[..., GatewayPr
                 link.sendall(b"a")
                 got = link.recv(1000)
         assert got.startswith(b"HTTP/1.1 408 ")
-        assert 1.5 < time.monotonic() - begun < 5
+        assert 1.5 < time.monotonic() - begun < within(5)
 
 
 def test_64_a_slow_reader_does_not_grow_the_gateway(desk: Desk, gateway: GatewayProcess) -> None:
@@ -187,7 +188,7 @@ def test_64_one_sandbox_that_floods_leaves_another_usable(world: World, start: C
     done.set()
     for thread in threads:
         thread.join()
-    assert sorted(times)[len(times) // 2] < 0.3
+    assert sorted(times)[len(times) // 2] < within(0.3)
     world.clear()
 
 
@@ -251,5 +252,5 @@ def test_requests_over_the_rate_wait_and_are_not_refused(world: World, start: Ca
         for _ in range(60):
             link.sendall(b"GET / HTTP/1.1\r\nHost: good.example.com\r\n\r\n")
             assert read_response(link).status == 200
-    assert 0.7 < time.monotonic() - begun < 5
+    assert 0.7 < time.monotonic() - begun < within(5)
     world.clear()

@@ -182,6 +182,7 @@ def test_by_keyboard_alone(visitor: Visitor, itx: Kennel) -> None:
     keys.type(visitor.installation.key)
     keys.press("Enter")
     expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    page.wait_for_load_state("load")
     keys.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()
     keys.press("/")

@@ -14,6 +14,7 @@ import pytest
 
 from installation import Installation
 from kennel import Kennel, KennelError, Sandbox
+from patience import within
 
 TREE = "setsid sh -c 'sleep 777' & sleep 778 & echo ready; wait"
 
@@ -26,7 +27,7 @@ def box(installation: Installation) -> Iterator[Sandbox]:
 
 def gone(box: Sandbox, text: str, seconds: float = 3.0) -> None:
     """Waits until no process of the sandbox has this in its arguments."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + within(seconds)
     while box.exec(f"ps -eo args | grep -c '[{text[0]}]{text[1:]}' || true").stdout != "0\n":
         assert time.monotonic() < end, f"{text} still runs"
         time.sleep(0.05)
@@ -180,7 +181,7 @@ def test_a_sandbox_that_ends_ends_its_streams_with_an_error_at_once(itx: Kennel)
         with pytest.raises(KennelError) as caught:
             list(stream)
     assert caught.value.admitted == "yes"
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < within(2.5)
 
 
 def test_output_is_told_while_exec_waits_for_its_result(box: Sandbox) -> None:

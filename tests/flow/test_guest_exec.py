@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import time
@@ -13,6 +14,7 @@ from guest_process import GuestProcess
 from kennel.domain.command import Command
 from kennel.relay.link import GuestLink
 from kennel.wire.errors import KennelError
+from patience import within
 
 ALL_BYTES = bytes(range(256))
 
@@ -229,14 +231,15 @@ async def test_live_input_reaches_the_program_as_it_is_written(guest: GuestLink)
 async def test_a_background_job_holds_no_call_and_lives_on(guest: GuestLink, process: GuestProcess) -> None:
     began = time.monotonic()
     outcome = await guest.exec(sh("(while :; do echo x; sleep 0.01; done) & sleep 101 & echo started"))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < within(1)
     assert b"started\n" in outcome.stdout
     await asyncio.sleep(0.3)  # it writes into a pipe nobody reads any more: no SIGPIPE, no full pipe
     assert "sleep 101" in process.commands()
     assert len(process.commands()) >= 2
     for pid, line in process.processes().items():
         if line and "__main__.py" not in line:
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):  # its sleep of 10 ms has ended
+                os.kill(pid, 9)
     await until(lambda: not process.commands())
 
 
@@ -263,7 +266,7 @@ async def test_a_timeout_kills_the_whole_tree_in_time(
 ) -> None:
     began = time.monotonic()
     outcome = await guest.exec(sh("echo out; " + STUBBORN, timeout_ms=300, user=user))
-    assert time.monotonic() - began < 1.3
+    assert time.monotonic() - began < within(1.3)
     assert (outcome.exit_code, outcome.timed_out, outcome.signal, outcome.stdout) == (124, True, None, b"out\n")
     assert process.commands() == []
 
@@ -273,7 +276,7 @@ async def test_a_program_may_end_within_the_grace(guest: GuestLink) -> None:
     text = "trap 'echo bye; exit 3' TERM; echo hi; while :; do sleep 0.05; done"
     outcome = await guest.exec(sh(text, timeout_ms=200))
     assert (outcome.stdout, outcome.exit_code, outcome.timed_out) == (b"hi\nbye\n", 124, True)
-    assert outcome.duration_ms < 440
+    assert outcome.duration_ms < within(440)
 
 
 BOMBS = {
@@ -289,7 +292,7 @@ async def test_a_fork_bomb_ends_in_time(guest: GuestLink, process: GuestProcess,
     command = sh(f"ulimit -u 200; {bomb}", timeout_ms=500, user="65533", max_bytes=1000)
     began = time.monotonic()
     outcome = await guest.exec(command)
-    assert time.monotonic() - began < 1.6
+    assert time.monotonic() - began < within(1.6)
     assert outcome.exit_code == 124
     await until(lambda: not process.commands(), 5)
     assert (await guest.exec(sh("echo alive"))).stdout == b"alive\n"

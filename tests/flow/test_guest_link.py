@@ -15,6 +15,7 @@ from kennel.domain.command import Command
 from kennel.guest import framing
 from kennel.relay.link import open_guest
 from kennel.wire.errors import KennelError, error
+from patience import within
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ async def test_a_killed_guest_ends_every_call_within_a_second(process: GuestProc
         with pytest.raises(KennelError) as caught:
             await waiting
         assert (caught.value.code, caught.value.status, caught.value.admitted) == ("SANDBOX_LOST", 503, "yes")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < within(1)
     assert link.closed
     with pytest.raises(KennelError) as caught:
         await link.exec(sh("true"))
@@ -333,5 +334,5 @@ async def test_a_guest_that_does_not_greet_well_is_a_failed_start(greeting: byte
     with pytest.raises(KennelError) as caught:
         await open_guest(near, 0.2)
     assert caught.value.code == "SANDBOX_START_FAILED"
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < within(1)
     far.close()

@@ -13,6 +13,7 @@ from guest_process import GuestProcess
 from kennel.domain.command import Command
 from kennel.relay.link import GuestLink
 from kennel.wire.errors import KennelError
+from patience import within
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +117,7 @@ async def test_one_that_ignores_a_request_is_killed_after_its_grace(guest: Guest
     ended = await guest.processes.kill(facts.id, 300)
     assert ended.exit is not None
     assert (ended.exit.code, ended.exit.signal) == (137, "SIGKILL")
-    assert 0.25 < time.monotonic() - began < 3
+    assert 0.25 < time.monotonic() - began < within(3)
 
 
 async def test_signals_go_to_every_process_of_it_by_their_number(guest: GuestLink) -> None:
@@ -226,7 +227,7 @@ async def test_waits_fail_at_once_when_it_ends_first(guest: GuestLink) -> None:
             await wait(guest, facts.id, **words)
         assert caught.value.code == "PROCESS_EXITED_BEFORE_READY"
         assert caught.value.details["exitCode"] == 9
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < within(3)
         with pytest.raises(KennelError):
             await wait(guest, facts.id, **words)
 
@@ -325,7 +326,7 @@ async def test_patterns_that_could_take_for_ever_take_no_longer(guest: GuestLink
     began = time.monotonic()
     found = await wait(guest, facts.id, **{"for": "log", "pattern": "^(a+)+$|^mark(er)$"})
     assert found["line"] == "marker"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < within(5)
     with pytest.raises(KennelError) as caught:
         await wait(guest, facts.id, **{"for": "log", "pattern": r"(a)\1"})
     assert caught.value.code == "VALIDATION_FAILED"

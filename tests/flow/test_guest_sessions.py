@@ -13,6 +13,7 @@ from guest_process import GuestProcess
 from kennel.domain.command import Command, Outcome
 from kennel.relay.link import GuestLink
 from kennel.wire.errors import KennelError
+from patience import within
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ async def test_calls_of_one_session_run_in_order_and_sessions_in_parallel(talk: 
     calls = [asyncio.create_task(talk.say("echo $((++n))")) for _ in range(20)]
     began = time.monotonic()
     assert await Talk(talk.link, "other").out("echo free") == "free\n"
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < within(0.3)
     assert [(await call).stdout for call in (slow, *calls)] == [b"%d\n" % number for number in range(1, 22)]
 
 
@@ -165,7 +166,7 @@ async def test_calls_of_one_session_run_in_order_and_sessions_in_parallel(talk: 
 async def test_a_background_job_holds_no_call_and_can_be_waited_for(talk: Talk) -> None:
     began = time.monotonic()
     assert await talk.out("(sleep 0.4; echo lost; exit 3) & echo started") == "started\n"
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < within(0.3)
     assert (await talk.say("wait $!")).exit_code == 3
     assert "sleep 301" not in await talk.out("jobs")
 
@@ -190,7 +191,7 @@ async def test_a_timeout_ends_the_command_and_not_the_shell(talk: Talk, process:
     mark = f"{process.folder}/mark"
     began = time.monotonic()
     outcome = await talk.say("echo out; " + text.format(mark=mark), timeout_ms=200)
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < within(1.2)
     assert (outcome.exit_code, outcome.timed_out, outcome.stdout[:4]) == (124, True, b"out\n")
     left = [line for line in process.commands() if not line.startswith("bash --norc")]
     assert left == ["sleep 399"]  # an earlier command's job is not this one's

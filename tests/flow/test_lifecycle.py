@@ -10,6 +10,7 @@ import pytest
 
 from installation import Installation
 from kennel import Kennel, KennelError
+from patience import within
 
 
 def fresh(itx: Kennel, **options: object):  # type: ignore[no-untyped-def]
@@ -155,9 +156,9 @@ def test_a_hundred_lives_leave_nothing(installation: Installation, itx: Kennel) 
         return len(installation.residue()), len(census())
 
     def settled() -> tuple[int, int]:
-        """What is there once the pool has its one container and nothing moves for a second."""
-        last, since, deadline = everything(), time.monotonic(), time.monotonic() + 30
-        while time.monotonic() < deadline and (last[1] == 0 or time.monotonic() - since < 1):
+        """What is there once the pool has its one container and nothing moves for a while."""
+        last, since, deadline = everything(), time.monotonic(), time.monotonic() + 60
+        while time.monotonic() < deadline and (last[1] == 0 or time.monotonic() - since < within(1)):
             time.sleep(0.1)
             if everything() != last:
                 last, since = everything(), time.monotonic()
@@ -168,4 +169,5 @@ def test_a_hundred_lives_leave_nothing(installation: Installation, itx: Kennel) 
         box = fresh(itx)
         box.exec("true") if _ % 4 == 0 else None
         box.destroy()
-    assert settled() == before, installation.residue()
+    # Not equal: what earlier tests left asleep may be merged or fall asleep meanwhile (seen: 46 then 40).
+    assert all(now <= then for now, then in zip(settled(), before, strict=True)), installation.residue()
