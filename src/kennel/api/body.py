@@ -32,6 +32,8 @@ MAX_EVENTS_BODY = 5 * 1024 * 1024
 _STREAM = re.compile(r"/v1/projects/[^/]+/streams/.*")
 _STREAMED = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/(?:files|archive)/[\s\S]*")
 """PUTs that take a body of any length as it comes."""
+_UPLOADED = re.compile(r"/console/p/[^/]+/sandboxes/[^/]+/upload")
+"""The same, from a page of the console."""
 _EXEC = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/exec")
 _PROXIED = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/proxy/[^/]+(?:/[\s\S]*)?")
 """Requests for a server in a sandbox, whose bodies are its own affair."""
@@ -59,7 +61,7 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        if scope["method"] == "PUT" and _STREAMED.fullmatch(scope["path"]):
+        if scope["method"] == "PUT" and (_STREAMED.fullmatch(scope["path"]) or _UPLOADED.fullmatch(scope["path"])):
             await self._app(scope, receive, send)
             return
         if _PROXIED.fullmatch(scope["path"]):

@@ -118,8 +118,11 @@ class Streamed(Response):
 class FileAnswer(Streamed):
     """One file, or a range of it."""
 
-    def __init__(self, name: bytes, opens: Open, wanted: tuple[int, int | None] | None) -> None:
+    def __init__(
+        self, name: bytes, opens: Open, wanted: tuple[int, int | None] | None, *, disposition: str | None = None
+    ) -> None:
         super().__init__()
+        self._disposition = {} if disposition is None else {"content-disposition": disposition}
         self._name = name
         self._open = opens
         self._wanted = wanted
@@ -135,7 +138,8 @@ class FileAnswer(Streamed):
             pieces = aiter(download)
             first = await anext(pieces, b"")
             whole = first if download.start == 0 else b""
-            headers = {**SAFE_HEADERS, **validators(download.facts), "content-type": media_type(self._name, whole)}
+            headers = {**SAFE_HEADERS, **self._disposition, **validators(download.facts)}
+            headers["content-type"] = media_type(self._name, whole)
             if download.count is not None:
                 headers["content-length"] = str(download.count)
             if partial:

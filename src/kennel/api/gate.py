@@ -45,10 +45,10 @@ def _header(scope: Scope, name: bytes) -> str | None:
 def _keyless(scope: Scope) -> bool:
     """Whether a request needs no key here: the probe, the console, and a browser that is to be led to the console."""
     path = scope["path"]
-    if scope["type"] != "http":
-        return False
     if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
         return True
+    if scope["type"] != "http":
+        return False
     if path == "/":
         return scope["method"] == "GET" and "text/html" in (_header(scope, b"accept") or "")
     return path == "/health" and scope["method"] in ("GET", "HEAD")

@@ -32,7 +32,9 @@ class _Anything(Convertor[str]):
         return value
 
 
-register_url_convertor("anything", _Anything())
+ANYTHING = "anything"
+"""The convertor's name; who uses it in a route imports it from here, so that it is known by then."""
+register_url_convertor(ANYTHING, _Anything())
 
 FilePath = Annotated[
     str,

@@ -133,6 +133,7 @@ def view(claim: Claim, state: Projection) -> SandboxView:
         persist=options.persist,
         last_backup_id=state.last_backup_id,
         leave_out=state.leave_out if state.status else options.leave_out,
+        last_backup_at=state.workspace.saved_at if state.last_backup_id is not None else None,
     )
 
 

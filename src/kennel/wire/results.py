@@ -56,6 +56,7 @@ class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
     persist: str = "workspace"
     last_backup_id: str | None = None
     leave_out: dict[str, bool | list[str]] = {}
+    last_backup_at: str | None = None
 
 
 class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):

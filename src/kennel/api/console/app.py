@@ -17,18 +17,25 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from kennel.api.console import (
+    approvals,
     commands,
     configuration,
+    egress,
+    files,
     images,
     keys,
     lifecycle,
     login,
     node,
     overview,
+    previews,
     projects,
     rooms,
     sandbox,
+    secrets,
+    snapshots,
     streams,
+    terminals,
     trouble,
 )
 from kennel.api.console.door import Door
@@ -39,7 +46,10 @@ from kennel.api.services import ApiSettings, Services
 from kennel.wire.errors import KennelError, error
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_NOUNS = (overview, lifecycle, configuration, commands, sandbox, rooms, streams, images, keys, projects, node)
+_NOUNS = (
+    overview, lifecycle, configuration, commands, sandbox, terminals, files, snapshots, previews, rooms, egress,
+    approvals, secrets, streams, images, keys, projects, node,
+)  # fmt: skip
 
 
 class _Static(StaticFiles):
@@ -76,6 +86,7 @@ def create_console(services: Services, settings: ApiSettings, version: str) -> S
     )
     console.router.redirect_slashes = False
     console.state.services, console.state.version = services, version
+    console.state.preview_base = settings.preview_base
     console.state.usage = Usage(services.usage) if services.usage is not None else None
     return console
 

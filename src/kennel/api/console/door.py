@@ -2,7 +2,8 @@
 
 Called by console/app.py, inside the API's gate, which has checked Host and Origin. Invariants: without a session whose
 key is in force nothing but the login page and static files is served; the cookie means something here alone, never to
-the JSON API; every answer carries a policy under which a page runs no script but the console's own files.
+the JSON API; every answer carries a policy under which a page runs no script but the console's own files; a socket is
+opened by a page of the session alone, which shows its form token.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kennel.api.console.rendering import ROOT, render
 from kennel.api.console.session import Session, Sessions
-from kennel.api.console.visit import SESSION
+from kennel.api.console.visit import SESSION, same_token
 from kennel.api.gate import OPEN_PRINCIPAL, PRINCIPAL
 from kennel.api.services import Keys
-from kennel.wire.errors import KennelError
+from kennel.api.sockets import refuse
+from kennel.wire.errors import KennelError, error
 
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -31,22 +33,31 @@ _HEADERS = {
 }
 
 
+FORM = "kennel.form."
+"""Before the session's token, in an offered subprotocol: pages cannot give a socket headers."""
+
+
 def _free(scope: Scope) -> bool:
     """Whether a request is served without a session."""
     path: str = scope["path"]
     return path == f"{ROOT}/login" or path.startswith(f"{ROOT}/static/")
 
 
-def cookie_name(request: Request) -> str:
+def cookie_name(connection: HTTPConnection) -> str:
     """Browsers keep cookies by host, not by port; two installations on one machine must not log each other out."""
-    return f"kennel-session-{request.url.port or (443 if request.url.scheme == 'https' else 80)}"
+    url = connection.url
+    return f"kennel-session-{url.port or (443 if url.scheme in ('https', 'wss') else 80)}"
 
 
 def policy(request: Request) -> str:
-    """The content security policy: scripts and styles from the console's own folder, nothing inline."""
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}{ROOT}/static/"
+    """The content security policy: scripts and styles from the console's own folder, nothing inline.
+
+    Pictures may come from the files of sandboxes too; `files.raw` serves nothing else to a page.
+    """
+    host = f"{request.url.scheme}://{request.headers.get('host', '')}{ROOT}"
+    own = f"{host}/static/"
     return (
-        f"default-src 'none'; script-src {own}; style-src {own}; img-src {own}; connect-src 'self'; "
+        f"default-src 'none'; script-src {own}; style-src {own}; img-src {own} {host}/p/; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
@@ -60,7 +71,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008, "reason": "NOT_FOUND"})
+            await self._socket(scope, receive, send)
             return
         request = Request(scope)
         head = {**_HEADERS, "content-security-policy": policy(request)}
@@ -69,14 +80,31 @@ class Door:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in head.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
         answer = None if await self._admitted(request) else self._way_in(request)
         await (self._app if answer is None else answer)(scope, receive, guarded)
 
-    async def _admitted(self, request: Request) -> bool:
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket of a page: same origin, a session, and the session's token among the subprotocols."""
+        connection = HTTPConnection(scope)
+        secure = "s" if connection.url.scheme == "wss" else ""
+        origin = f"http{secure}://{connection.headers.get('host', '')}"
+        offered: list[str] = scope.get("subprotocols") or []
+        shown = next((word.removeprefix(FORM) for word in offered if word.startswith(FORM)), "")
+        scope["subprotocols"] = [word for word in offered if not word.startswith(FORM)]
+        if connection.headers.get("origin") != origin:
+            await refuse(scope, send, error("ORIGIN_REFUSED", "only pages of the console may open this", admitted="no"))
+        elif not await self._admitted(connection) or SESSION not in scope:
+            await refuse(scope, send, error("UNAUTHORIZED", "log in first", admitted="no"))
+        elif not same_token(scope[SESSION], shown):
+            await refuse(scope, send, error("FORBIDDEN", "this socket is not of your session", admitted="no"))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _admitted(self, request: HTTPConnection) -> bool:
         scope, session = request.scope, self._everybody
         if session is not None:
             scope[SESSION], scope[PRINCIPAL] = session, OPEN_PRINCIPAL

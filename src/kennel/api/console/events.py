@@ -37,6 +37,8 @@ def line(event: Event) -> Line:
     says, tone = _says(event.type, event.payload), _TONES.get(event.type, "")
     if event.type == "sandbox/exec-finished" and event.payload.get("exitCode") != 0:
         tone = "warn"
+    if event.type == "egress/recorded":
+        tone = {"deny": "bad", "hold": "warn"}.get(str(event.payload.get("verdict")), "")
     return Line(event, says[:MAX_LINE], tone if own else "", not own)
 
 
@@ -50,10 +52,27 @@ def _says(kind: str, payload: Mapping[str, Any]) -> str:
             return ", ".join(_settings(payload))
         case "sandbox/create-requested" | "stream/child-stream-created" | "room/sandbox-assigned" | "room/cleaned":
             return str(payload.get("path") or payload.get("childPath") or "")
+        case "egress/recorded":
+            return _recorded(payload)
         case "room/shell-saved":
             return f"in {payload.get('cwd', '')}"
     words = [f"{name}: {value}" for name, value in payload.items() if isinstance(value, str | int | float | bool)]
     return " · ".join(words)
+
+
+def _recorded(payload: Mapping[str, Any]) -> str:
+    """A line of the audit: who wanted what, what became of it, by which rule."""
+    what = payload.get("url") or f"{payload.get('host', '')}:{payload.get('port', '')}".strip(":")
+    parts = [f"{payload.get('sandbox', '')} {payload.get('method', '')} {what}".strip()]
+    if verdict := payload.get("verdict"):
+        rule = payload.get("ruleKey")
+        parts.insert(0, f"{verdict}{f' by {rule}' if rule else ''}")
+    else:
+        parts.insert(0, str(payload.get("kind", "")))
+    if would := payload.get("would"):
+        parts.append(f"would be: {would}")
+    parts += [str(payload[name]) for name in ("status", "code", "secretPath") if payload.get(name)]
+    return text.one_line(" · ".join(parts))
 
 
 def _ended(payload: Mapping[str, Any]) -> str:

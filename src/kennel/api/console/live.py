@@ -21,6 +21,8 @@ from kennel.domain.event import Event, Gap
 from kennel.wire.errors import error
 
 LIFE_SECONDS = 240.0
+PAUSE_SECONDS = 0.5
+"""Between two looks for a stream that is not there yet."""
 PAGE = 50
 _encoder = msgspec.json.Encoder()
 
@@ -36,13 +38,29 @@ async def newest(visit: Visit, path: str, *, before: int | None = None) -> tuple
     return [line(event) for event in reversed(found)], head
 
 
-async def follow(visit: Visit, path: str) -> Response:
-    """Server-Sent Events `row` from after `Last-Event-ID` (else `after`) on; STREAM_NOT_FOUND."""
+async def follow(visit: Visit, path: str, *, patient: bool = False) -> Response:
+    """Server-Sent Events `row` from after `Last-Event-ID` (else `after`) on; STREAM_NOT_FOUND unless it is `patient`.
+
+    Who is patient waits for the stream's first event: looking does not make it.
+    """
     asked = visit.request.headers.get("last-event-id") or visit.request.query_params.get("after", "0")
     after = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 16 else 0
-    if await visit.services.streams.head(visit.project, path) is None:
+    if not patient and await visit.services.streams.head(visit.project, path) is None:
         raise error("STREAM_NOT_FOUND", f"There is no stream {path}.")
-    return EventStream(_messages(visit.services.streams.follow(visit.project, path, after=after)))
+    return EventStream(_messages(_events(visit, path, after)))
+
+
+async def _events(visit: Visit, path: str, after: int) -> AsyncIterator[Event | Gap]:
+    while await visit.services.streams.head(visit.project, path) is None:
+        await asyncio.sleep(PAUSE_SECONDS)
+    events = visit.services.streams.follow(visit.project, path, after=after)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def _messages(events: AsyncIterator[Event | Gap]) -> AsyncIterator[bytes]:

@@ -46,7 +46,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "size": text.size, "age": text.age, "exact": text.exact, "duration": text.duration, "pretty": pretty,
+        "size": text.size, "age": text.age, "exact": text.exact, "duration": text.duration,
+        "one_line": text.one_line, "pretty": pretty,
     }  # fmt: skip
     environment.globals |= {"static": static, "root": ROOT}
     return environment

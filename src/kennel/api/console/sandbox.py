@@ -12,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kennel.api.console import live
+from kennel.api.console.navigation import tabs
 from kennel.api.console.overview import figures
 from kennel.api.console.visit import Visit, get
 from kennel.domain.instance_type import INSTANCE_TYPES
@@ -39,11 +40,22 @@ def path(visit: Visit) -> str:
     return path_of(name)
 
 
+async def frame(visit: Visit) -> dict[str, Any]:
+    """What stands above every page of a living sandbox; SANDBOX_NOT_FOUND, SANDBOX_DESTROYED, SANDBOX_CREATING."""
+    view = await visit.services.sandboxes.get(visit.project, path(visit))
+    if view.status == "destroyed":
+        raise error("SANDBOX_DESTROYED", f"{view.name} was destroyed.")
+    if view.status == "creating":
+        raise error("SANDBOX_CREATING", f"{view.name} is not made yet.")
+    return {"view": view, "tabs": tabs(visit, view.name)}
+
+
 async def state(visit: Visit, view: SandboxView) -> dict[str, Any]:
     """What the state's panel shows."""
     counted = await figures(visit, [view])
     return {
         "view": view,
+        "tabs": tabs(visit, view.name) if view.status in _LIVES else [],
         "kind": INSTANCE_TYPES[view.instance_type],
         "lives": view.status in _LIVES,
         "verbs": VERBS,

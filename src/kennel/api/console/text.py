@@ -14,6 +14,13 @@ _AGES = ((60, "second", 1), (3600, "minute", 60), (86400, "hour", 3600), (86400 
 # CSI, OSC (ended by BEL or ST), and two-byte escapes: colours and cursor moves mean nothing on a page.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROLS = {c: 0x2400 + c for c in range(32) if c not in (9, 10)} | {127: 0x2421}
+_IN_NAMES = (
+    {c: 0x2400 + c for c in range(32)}
+    | {127: 0x2421}
+    | dict.fromkeys(
+        (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), *range(0x80, 0xA0)), 0xFFFD
+    )
+)
 
 
 def size(count: int | float) -> str:
@@ -62,6 +69,21 @@ def duration(milliseconds: float) -> str:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def visible(data: bytes) -> str:
+    """A file's text with its control characters made visible, line ends and tabs kept."""
+    return data.decode(errors="replace").replace("\r\n", "\n").translate(_CONTROLS)
+
+
+def one_line(words: str) -> str:
+    """Words on one line: control characters, line ends too, and marks that reorder made visible."""
+    return words.translate(_IN_NAMES)
+
+
+def name(data: bytes) -> str:
+    """A file's name or path for people, on one line."""
+    return one_line(data.decode(errors="replace"))
 
 
 def output(data: bytes) -> str:

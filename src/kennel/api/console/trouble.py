@@ -54,7 +54,7 @@ class Caught:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        started = scope["type"] != "http"  # a socket has no page to show
 
         async def watched(message: Message) -> None:
             nonlocal started

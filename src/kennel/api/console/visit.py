@@ -14,17 +14,19 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
-from kennel.api.access import allow
+from kennel.api.access import allow, check
 from kennel.api.console.forms import Form, read_form
 from kennel.api.console.navigation import links
 from kennel.api.console.rendering import ROOT, render
 from kennel.api.console.session import Session
 from kennel.api.gate import PRINCIPAL
 from kennel.api.services import Services, services_of
+from kennel.api.sockets import refuse
 from kennel.domain.principal import DEFAULT_PROJECT, Principal
-from kennel.wire.errors import error
+from kennel.wire.errors import KennelError, error
 
 SESSION = "kennel.session"
 THEMES = ("light", "dark")
@@ -83,6 +85,7 @@ def chrome(request: Request, visit: Visit | None) -> dict[str, Any]:
 
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
+SocketHandler: TypeAlias = Callable[[WebSocket, Principal, str], Awaitable[None]]
 Check: TypeAlias = Callable[[Request, str], Awaitable[Principal]]
 
 
@@ -127,9 +130,49 @@ def post(path: str, scope: str) -> Callable[[Handler], Route]:
     return declare
 
 
+TOKEN_HEADER = "x-kennel-form"
+"""Where the session's token stands when a body is not a form."""
+
+
+def put(path: str, scope: str) -> Callable[[Handler], Route]:
+    """Declares where a script sends bytes; it needs `scope`, and the session's token in TOKEN_HEADER."""
+
+    def declare(handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            require_token(request.scope[SESSION], Form([("token", request.headers.get(TOKEN_HEADER, ""))]))
+            return await handler(await _visit(request, scope))
+
+        return Route(f"/p/{{project}}{path}", endpoint, methods=["PUT"], name=handler.__name__)
+
+    return declare
+
+
+def socket(path: str, scope: str) -> Callable[[SocketHandler], WebSocketRoute]:
+    """Declares a WebSocket that needs `scope`; the door has looked at its session and token."""
+
+    def declare(handler: SocketHandler) -> WebSocketRoute:
+        async def endpoint(websocket: WebSocket) -> None:
+            project = websocket.path_params["project"]
+            try:
+                who = await check(websocket, scope, project)
+            except KennelError as failure:
+                await refuse(websocket.scope, websocket.send, failure)
+                return
+            await handler(websocket, who, project)
+
+        return WebSocketRoute(f"/p/{{project}}{path}", endpoint, name=handler.__name__)
+
+    return declare
+
+
+def same_token(session: Session, shown: str) -> bool:
+    """Whether this is the session's form token."""
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), session.form_token.encode())
+
+
 def require_token(session: Session, form: Form) -> None:
     """FORBIDDEN unless the form came from a page of this session."""
-    if not hmac.compare_digest(form.text("token").encode(), session.form_token.encode()):
+    if not same_token(session, form.text("token")):
         raise error(
             "FORBIDDEN", "this form is not of your session", hint="load the page again and repeat it", admitted="no"
         )

@@ -23,6 +23,7 @@ from kennel.api.fields import INTEGRAL, Model, ProjectName, SandboxName
 from kennel.api.forwarding import Forwarding
 from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing
+from kennel.api.raw_path import ANYTHING
 from kennel.api.routes.processes import DEFAULT_WAIT_MS, TimeoutMs
 from kennel.api.services import running_of
 from kennel.api.sockets import refuse
@@ -54,7 +55,8 @@ class ExposeRequest(Model):
     wake: bool = False
 
 
-def _shown(request: Request, project: str, name: str, preview: Preview) -> dict[str, Any]:
+def shown(request: HTTPConnection, project: str, name: str, preview: Preview) -> dict[str, Any]:
+    """A preview as callers see it."""
     base = request.app.state.preview_base
     return {
         "port": preview.port,
@@ -74,21 +76,21 @@ async def expose(
     preview = await running_of(request).ports.expose(
         who, project, path_of(name), body.port, name=body.name, wake=body.wake
     )
-    return json_response(_shown(request, project, name, preview), 201)
+    return json_response(shown(request, project, name, preview), 201)
 
 
 @router.get("/ports", responses=answers(200, listing("ports", _PORT), *_OF_ALL))
 async def list_all(request: Request, project: ProjectName, name: SandboxName, _: Reader) -> Response:
     """The ports that have a preview."""
     found = await running_of(request).ports.list(project, path_of(name))
-    return json_response({"ports": [_shown(request, project, name, preview) for preview in found]})
+    return json_response({"ports": [shown(request, project, name, preview) for preview in found]})
 
 
 @router.get("/ports/{port}", responses=answers(200, _PORT, *_OF_ALL, "PORT_NOT_EXPOSED"))
 async def show(request: Request, project: ProjectName, name: SandboxName, port: PortInPath, _: Reader) -> Response:
     """One port's preview."""
     return json_response(
-        _shown(request, project, name, await running_of(request).ports.get(project, path_of(name), port))
+        shown(request, project, name, await running_of(request).ports.get(project, path_of(name), port))
     )
 
 
@@ -152,7 +154,7 @@ class Forward(Response):
     include_in_schema=False,
 )
 @router.api_route(
-    "/proxy/{port}/{rest:anything}",
+    f"/proxy/{{port}}/{{rest:{ANYTHING}}}",
     methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
     include_in_schema=False,
 )
@@ -162,7 +164,7 @@ async def proxy(project: ProjectName, name: SandboxName, port: PortInPath, who: 
 
 
 @router.websocket("/proxy/{port}")
-@router.websocket("/proxy/{port}/{rest:anything}")
+@router.websocket(f"/proxy/{{port}}/{{rest:{ANYTHING}}}")
 async def join(websocket: WebSocket, project: str, name: str, port: int, rest: str = "") -> None:
     """Joins a WebSocket with one of the server on the port."""
     try:

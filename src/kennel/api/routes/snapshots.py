@@ -135,18 +135,22 @@ async def fork(request: Request, project: ProjectName, name: SandboxName, body: 
     return json_response(view, 201)
 
 
-class _Export(Streamed):
+class Export(Streamed):
     """Streams a snapshot's tree; what is wrong with it at the start is a typed answer."""
 
-    def __init__(self, snapshots: Snapshots, project: str, path: str, snapshot: str) -> None:
+    def __init__(
+        self, snapshots: Snapshots, project: str, path: str, snapshot: str, *, filename: str | None = None
+    ) -> None:
         super().__init__()
+        named = "attachment" if filename is None else f'attachment; filename="{filename}"'
+        self._head = {**SAFE_HEADERS, "content-type": ZSTD, "content-disposition": named}
         self._snapshots, self._asked = snapshots, (project, path, snapshot)
 
     async def serve(self, send: Send) -> None:
         """Starts the export, and sends it."""
         async with self._snapshots.export(*self._asked) as pieces:
             first = await anext(pieces, b"")
-            await self.begin(send, 200, {**SAFE_HEADERS, "content-type": ZSTD})
+            await self.begin(send, 200, self._head)
             await self.rest(send, first, pieces)
 
 
@@ -155,7 +159,7 @@ async def export(
     request: Request, project: ProjectName, name: SandboxName, snapshot: SnapshotId, _: Keeper
 ) -> Response:
     """The whole tree as tar.zst."""
-    return _Export(snapshots_of(request), project, path_of(name), snapshot)
+    return Export(snapshots_of(request), project, path_of(name), snapshot)
 
 
 @router.post("/import", status_code=201, responses=answers(201, ref("SandboxView"), *_MAKES), openapi_extra=_BODY)

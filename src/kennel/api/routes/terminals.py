@@ -39,6 +39,7 @@ Runner = Annotated[Principal, Depends(allow("exec"))]
 TERMINAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 TerminalInPath = Annotated[str, Path(alias="terminalId", pattern=f"^{TERMINAL.pattern}$")]
 MAX_SIDE = 1000
+AGAIN = 4000
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(?::[0-9]{1,10})?")
 _TERMINAL = {"type": "object", "required": ["id", "status"], "properties": {"id": {"type": "string"}}}
 _OF_ALL = (*IN_PROJECT, *OF_SANDBOX, *OF_NODE)
@@ -69,6 +70,18 @@ async def show(websocket: WebSocket, project: str, name: str, terminal_id: str) 
     """
     try:
         who = await check(websocket, "exec", project)
+        await serve(websocket, who, project, name, terminal_id)
+    except KennelError as failure:
+        if websocket.client_state is not WebSocketState.CONNECTING:
+            raise
+        await refuse(websocket.scope, websocket.send, failure)
+
+
+async def serve(
+    websocket: WebSocket, who: Principal, project: str, name: str, terminal_id: str, *, seconds: float | None = None
+) -> None:
+    """The whole of one socket; after `seconds` it closes with AGAIN, which says to come back with the cursor."""
+    try:
         terminals = running_of(websocket).terminals
         if not TERMINAL.fullmatch(terminal_id):
             raise invalid({"terminalId": [f"like {TERMINAL.pattern}"]})
@@ -78,7 +91,13 @@ async def show(websocket: WebSocket, project: str, name: str, terminal_id: str) 
             who, project, path_of(name), terminal_id, asked.options, since=asked.since, drive=asked.drive,
             runtime=asked.runtime,
         ) as (guest, screen), accepted(websocket) as socket:  # fmt: skip
-            await _converse(socket, guest, screen)
+            try:
+                async with asyncio.timeout(seconds):
+                    await _converse(socket, guest, screen)
+            except TimeoutError as late:
+                if isinstance(late, KennelError):
+                    raise
+                await socket.close(AGAIN, "come back with the cursor")
     except KennelError as failure:
         if websocket.client_state is not WebSocketState.CONNECTING:
             raise

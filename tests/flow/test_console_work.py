@@ -1,0 +1,210 @@
+"""The console's pages for work in a sandbox, in a real browser: terminal, files, snapshots, previews."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console_browser import Visitor, browser, expect, needs_chromium
+from installation import Installation
+from kennel import Kennel
+
+pytestmark = needs_chromium
+
+NAME = "<img src=x onerror=document.title='owned'>\n\u202e.txt"
+SHOWN = "<img src=x onerror=document.title='owned'>␊\ufffd.txt"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def worked(installation: Installation) -> Iterator[Any]:
+    """One sandbox that all of these tests use, since what they do there does not meet."""
+    with installation.client() as itx:
+        box = itx.sandboxes.get("/sandboxes/console-work").create()
+        yield box
+        box.destroy()
+
+
+@pytest.fixture
+def visitor(chromium: Any, installation: Installation, worked: Any) -> Iterator[Visitor]:
+    one = Visitor(chromium, installation)
+    one.login()
+    yield one
+    assert "owned" not in one.page.title()
+    one.context.close()
+    assert one.complaints == []
+
+
+def _type(page: Any, line: str) -> None:
+    page.keyboard.type(line)
+    page.keyboard.press("Enter")
+
+
+def test_a_terminal_goes_on_when_its_page_leaves(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    visitor.go("sandboxes/console-work/terminal")
+    assert worked.info().status != "running" or page.locator("[data-open]").count() == 0
+    page.get_by_role("button", name="New terminal").click()
+    expect(page.locator("[data-told]")).to_have_text("connected")
+    _type(page, "x=kept; printf '\\033[38;2;9;9;9mcol%sred\\033[0m\\n' o")
+    expect(page.locator(".xterm-rows")).to_contain_text("colored")
+    page.reload()
+    expect(page.locator("[data-told]")).to_have_text("connected")
+    expect(page.locator(".xterm-rows")).to_contain_text("colored")
+    page.locator(".xterm-helper-textarea").focus()
+    _type(page, "echo was-$x; stty size > size")
+    expect(page.locator(".xterm-rows")).to_contain_text("was-kept")
+    page.set_viewport_size({"width": 390, "height": 800})
+    rows, columns = worked.read_file("/workspace/size").content.split()
+    _type(page, "stty size > smaller; echo do''ne")
+    expect(page.locator(".xterm-rows")).to_contain_text("done")
+    assert int(worked.read_file("/workspace/smaller").content.split()[1]) < int(columns), rows
+    page.keyboard.press("Shift+Escape")
+    expect(page.get_by_role("button", name="web-1", exact=True)).to_be_focused()
+    page.get_by_role("button", name="Hang up").click()
+    expect(page.locator("[data-told]")).to_contain_text("ended")
+
+
+def test_two_terminals_at_once_and_who_types(chromium: Any, installation: Installation, visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("sandboxes/console-work/terminal")
+    page.get_by_role("button", name="New terminal").click()
+    expect(page.locator("[data-told]")).to_have_text("connected")
+    first = page.locator("[aria-pressed=true]").inner_text()
+    page.get_by_role("button", name="New terminal").click()
+    expect(page.locator("[data-told]")).to_have_text("connected")
+    assert page.locator("[aria-pressed=true]").inner_text() != first
+    other = Visitor(chromium, installation)
+    other.login()
+    other.go("sandboxes/console-work/terminal")
+    other.page.locator("[data-open]").last.click()
+    expect(other.page.locator("[data-told]")).to_have_text("connected")
+    expect(page.locator("[data-told]")).to_contain_text("somebody else types")
+    page.get_by_role("button", name="Take over").click()
+    expect(page.locator("[data-told]")).to_have_text("connected")
+    expect(other.page.locator("[data-told]")).to_contain_text("somebody else types")
+    other.context.close()
+    assert other.complaints == []
+
+
+def test_files_come_and_go_under_any_name(visitor: Visitor, worked: Any, tmp_path: Path) -> None:
+    page = visitor.page
+    worked.mkdir("/workspace/f")
+    worked.write_file(f"/workspace/f/{NAME}", f"{NAME}</textarea><script>document.title='owned'</script>")
+    visitor.go("sandboxes/console-work/files?path=/workspace/f")
+    expect(page.locator("tbody .name").nth(1)).to_have_text(SHOWN)
+    page.locator("tbody .name").nth(1).click()
+    expect(page.locator("textarea.editor")).to_have_value(f"{NAME}</textarea><script>document.title='owned'</script>")
+    page.locator("textarea.editor").fill("line one\nline two\n")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".notice")).to_contain_text("was saved")
+    assert worked.read_file(f"/workspace/f/{NAME}").content == "line one\nline two\n"
+    worked.write_file(f"/workspace/f/{NAME}", "meanwhile")
+    page.locator("textarea.editor").fill("mine")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".problem")).to_contain_text("changed since you opened it")
+    expect(page.locator("textarea.editor")).to_have_value("mine")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    assert Path(download.value.path()).read_text() == "meanwhile"
+    upload = tmp_path / "up load.bin"
+    upload.write_bytes(bytes(range(256)) * 8192)
+    visitor.go("sandboxes/console-work/files?path=/workspace/f")
+    page.locator("#upload").set_input_files(upload)
+    row = page.locator("tr", has_text="up load.bin")
+    expect(row).to_contain_text("2 MiB")
+    row.locator("summary").click()
+    row.get_by_label("New name of up load.bin").fill("moved")
+    row.get_by_role("button", name="Rename").click()
+    row = page.locator("tr", has_text="moved")
+    expect(row).to_be_visible()
+    assert worked.read_file("/workspace/f/moved", encoding="base64").size == 2 << 20
+    row.locator("summary").click()
+    row.get_by_role("button", name="Delete").click()
+    expect(page.locator(".notice")).to_contain_text("moved was deleted")
+    page.get_by_text("New folder").click()
+    page.get_by_label("Name of the new folder").fill("deep")
+    page.get_by_role("button", name="Make").click()
+    expect(page.locator("tbody .name", has_text="deep/")).to_be_visible()
+
+
+def test_a_picture_is_seen_and_a_page_is_not_run(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    png = bytes.fromhex(
+        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100c9fe92ef"
+        "0000000049454e44ae426082"
+    )
+    worked.write_file("/workspace/p.png", png)
+    worked.write_file("/workspace/p.html", "<script>document.title='owned'</script>")
+    visitor.go("sandboxes/console-work/files?path=/workspace/p.png")
+    expect(page.locator(".picture img")).to_be_visible()
+    assert page.locator(".picture img").evaluate("one => one.decode().then(() => one.naturalWidth)") == 1
+    visitor.go("sandboxes/console-work/files?path=/workspace/p.html")
+    expect(page.locator("textarea.editor")).to_have_value("<script>document.title='owned'</script>")
+    base = f"{visitor.installation.url}/console/p/default/sandboxes/console-work"
+    answer = visitor.context.request.get(f"{base}/download?path=/workspace/p.html")
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["content-security-policy"] == "sandbox; default-src 'none'"
+    assert visitor.context.request.get(f"{base}/picture?path=/workspace/p.html").status == 404
+
+
+def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked: Any, itx: Kennel) -> None:
+    page = visitor.page
+    worked.write_file("/workspace/story", "one")
+    visitor.go("sandboxes/console-work/snapshots")
+    page.get_by_label("Name", exact=True).fill("chapter")
+    page.get_by_role("button", name="Take a snapshot").click()
+    row = page.locator("tbody tr", has_text="chapter")
+    expect(row).to_contain_text("for good")
+    worked.write_file("/workspace/story", "two")
+    worked.write_file(f"/workspace/{NAME}", "")
+    row.get_by_role("link", name="Compare").click()
+    expect(page.locator("tr", has_text="story")).to_contain_text("changed")
+    expect(page.locator("td code", has_text=SHOWN)).to_be_visible()
+    page.get_by_role("link", name="All snapshots").click()
+    with page.expect_download() as download:
+        row.get_by_role("link", name="Export").click()
+    assert Path(download.value.path()).read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+    row.locator("summary", has_text="Roll back").click()
+    row.get_by_role("button", name="Roll back to chapter").click()
+    expect(page.locator(".notice")).to_contain_text("of the snapshot again")
+    assert worked.read_file("/workspace/story").content == "one"
+    page.get_by_label("Name of the new sandbox").fill("console-twin")
+    page.get_by_label("From").select_option(index=1)
+    page.get_by_role("button", name="Fork").click()
+    expect(page.get_by_role("heading", name="console-twin")).to_be_visible()
+    itx.sandboxes.get("/sandboxes/console-twin").destroy()
+    visitor.go("sandboxes/console-work/snapshots")
+    row.locator("summary", has_text="Delete").click()
+    row.get_by_role("button", name="Delete chapter").click()
+    expect(row).to_have_count(0)
+    visitor.go("sandboxes")
+    expect(page.locator("tr", has_text="console-work").locator("td[data-label=Snapshot]")).to_contain_text("ago")
+
+
+def test_a_port_is_exposed_and_revoked(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    visitor.go("sandboxes/console-work/previews")
+    page.get_by_label("Port").fill("70000")
+    page.get_by_role("button", name="Expose").click()
+    expect(page.locator(".problem")).to_contain_text("a number from 1 to 65535")
+    page.get_by_label("Port").fill("3000")
+    page.get_by_label("Name").fill("<b>web</b>")
+    page.get_by_role("button", name="Expose").click()
+    row = page.locator("tbody tr", has_text="3000")
+    expect(row).to_contain_text("<b>web</b>")
+    [exposed] = worked.get_exposed_ports()
+    if exposed.url:
+        expect(row.get_by_role("link")).to_have_attribute("href", exposed.url)
+    row.locator("summary").click()
+    row.get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
+    assert worked.get_exposed_ports() == []
