@@ -13,7 +13,9 @@ from installation import Installation
 from kennel import Kennel
 
 PAGES = ("sandboxes", "sandboxes/{name}", "rooms", "streams", "streams/one?path=/sandboxes/{name}", "images", "keys",
-         "projects", "sandboxes/nosuch")  # fmt: skip
+         "projects", "sandboxes/nosuch", "sandboxes/{name}/terminal", "sandboxes/{name}/files",
+         "sandboxes/{name}/files?path=/etc/hostname", "sandboxes/{name}/snapshots", "sandboxes/{name}/previews",
+         "egress", "egress/log", "approvals", "secrets")  # fmt: skip
 
 pytestmark = needs_chromium
 

@@ -33,14 +33,19 @@ def worked(installation: Installation) -> Iterator[Any]:
         box.destroy()
 
 
-@pytest.fixture
-def visitor(chromium: Any, installation: Installation, worked: Any) -> Iterator[Visitor]:
+@pytest.fixture(scope="module")
+def logged_in(chromium: Any, installation: Installation) -> Iterator[Visitor]:
     one = Visitor(chromium, installation)
     one.login()
     yield one
-    assert "owned" not in one.page.title()
     one.context.close()
-    assert one.complaints == []
+
+
+@pytest.fixture
+def visitor(logged_in: Visitor, worked: Any) -> Iterator[Visitor]:
+    yield logged_in
+    assert "owned" not in logged_in.page.title()
+    assert logged_in.complaints == []
 
 
 def _type(page: Any, line: str) -> None:
@@ -193,11 +198,11 @@ def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked
 def test_a_port_is_exposed_and_revoked(visitor: Visitor, worked: Any) -> None:
     page = visitor.page
     visitor.go("sandboxes/console-work/previews")
-    page.get_by_label("Port").fill("70000")
+    page.get_by_label("Port", exact=True).fill("70000")
     page.get_by_role("button", name="Expose").click()
     expect(page.locator(".problem")).to_contain_text("a number from 1 to 65535")
-    page.get_by_label("Port").fill("3000")
-    page.get_by_label("Name").fill("<b>web</b>")
+    page.get_by_label("Port", exact=True).fill("3000")
+    page.get_by_label("Name", exact=True).fill("<b>web</b>")
     page.get_by_role("button", name="Expose").click()
     row = page.locator("tbody tr", has_text="3000")
     expect(row).to_contain_text("<b>web</b>")

@@ -123,7 +123,11 @@ function prepare(within = document) {
 document.addEventListener("DOMContentLoaded", () => {
   prepare();
   setInterval(tick, 5000);
-  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  // Not scrollIntoView: the next Tab would go on from there and not from the page's beginning.
+  for (const here of all("nav [aria-current]")) {
+    const row = here.parentElement;
+    row.scrollLeft = here.offsetLeft - row.offsetLeft - (row.clientWidth - here.clientWidth) / 2;
+  }
 });
 // A page nobody sees asks for nothing by itself.
 document.addEventListener("htmx:config:request", (event) => {
