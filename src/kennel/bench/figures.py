@@ -43,6 +43,8 @@ class Report:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def add(self, name: str, samples: list[float], floor: str | None = None, note: str = "") -> Row:
+        if any(each.name == name for each in self.rows):
+            raise ValueError(f"two rows called {name!r}: a floor would be ambiguous")
         row = Row(name, samples, floor, note)
         self.rows.append(row)
         return row
@@ -84,9 +86,10 @@ def fresh_path(word: str) -> str:
     return f"/sandboxes/bench-{word}-{secrets.token_hex(4)}"
 
 
-def timed(work: Callable[[], object], times: int) -> list[float]:
-    """Milliseconds of each of `times` runs, after one that does not count."""
-    work()
+def timed(work: Callable[[], object], times: int, *, warm: bool = True) -> list[float]:
+    """Milliseconds of each of `times` runs, after one that does not count when `warm`."""
+    if warm:
+        work()
     samples = []
     for _ in range(times):
         begun = time.perf_counter()

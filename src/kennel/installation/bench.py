@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kennel import Kennel
-from kennel.bench import cli, figures, log, tti
+from kennel.bench import cli, figures, log, snapshot, tti, wake
 from kennel.bench import exec as exec_bench
 
-BENCHMARKS: dict[str, Callable[[Kennel, Path], figures.Report]] = {
-    "tti": lambda itx, _: tti.measure(itx, burst=100),
-    "exec": lambda itx, _: exec_bench.measure(itx),
-    "cli": lambda _, data: cli.measure(data),
+BENCHMARKS: dict[str, Callable[[Kennel, Path, bool], figures.Report]] = {
+    "tti": lambda itx, *_: tti.measure(itx, burst=100),
+    "exec": lambda itx, *_: exec_bench.measure(itx),
+    "cli": lambda _, data, __: cli.measure(data),
     "log": lambda *_: log.measure(),
+    "snapshot": lambda itx, *_: snapshot.measure(itx),
+    "wake": lambda itx, _, full: wake.measure(itx, full=full),
 }
 
 
@@ -30,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="kennel bench", description="Measure Kennel beside floors of the same run.")
     parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS))
     parser.add_argument("--data", type=Path, help="measure this running installation")
+    parser.add_argument("--full", action="store_true", help="the long forms too: wakes of 10 GB")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = [options.name] if options.name else sorted(BENCHMARKS)
@@ -37,7 +40,7 @@ def main() -> None:
         reports = []
         for name in names:
             print(f"measuring {name} …", file=sys.stderr)
-            reports.append(BENCHMARKS[name](itx, data))
+            reports.append(BENCHMARKS[name](itx, data, options.full))
     print(figures.render(reports, options.json))
 
 
