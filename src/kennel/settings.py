@@ -39,6 +39,9 @@ class Settings(BaseSettings):
     runtime: str = Field("auto", description="runc, crun, or auto: the first that works")
     database_url: str | None = Field(None, description="SQLAlchemy URL of the log; default SQLite under data")
     blobs_url: str | None = Field(None, description="where layers are kept, s3://bucket/prefix; default: under data")
+    blobs_options: dict[str, str] = Field(
+        {}, repr=False, description='JSON, how to reach it: {"endpoint": …, "region": …, "access_key_id": …, …}'
+    )
     snapshot_ttl: float = Field(7_776_000, gt=0, description="seconds a sandbox may sleep before its files expire")
     checkpoint_every: float = Field(900, gt=0, description="seconds between backups of a sandbox in use that changed")
     warm_pool: int = Field(1, ge=0, le=64, description="started pets-in-waiting of the default type and image")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 import secrets
-import shutil
-import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +16,7 @@ import pytest
 
 from kennel.adapters.blobs.store import ObjectBlobs, open_blobs
 from kennel.wire.errors import KennelError
+from s3_server import make_s3, s3_options
 
 pytestmark = pytest.mark.anyio
 _MANY = 1 << 40
@@ -28,27 +25,7 @@ _MANY = 1 << 40
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
     """The address of an S3 server of the tests' own."""
-    program = os.environ.get("KENNEL_TEST_MOTO") or shutil.which("moto_server")
-    if program is None:
-        pytest.skip("no S3 server: install moto[server] somewhere and name its moto_server in KENNEL_TEST_MOTO")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=-3, stderr=-3)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 30
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=5)
-                break
-            assert time.monotonic() < deadline, "the S3 server did not start"
-            time.sleep(0.1)
-        yield address
-    finally:
-        # Not terminate(): under load its handler waited more than 10 s for connections a client kept open (one CI run).
-        server.kill()
-        server.wait()
+    yield from make_s3()
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -56,11 +33,7 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectBlobs:
     if request.param == "folder":
         return open_blobs(tmp_path / "blobs")
     address = request.getfixturevalue("s3")
-    options = {
-        "endpoint": address, "region": "us-east-1", "access_key_id": "a", "secret_access_key": "b",
-        "client_options": {"allow_http": True},
-    }  # fmt: skip
-    return open_blobs(f"s3://bucket/{secrets.token_hex(4)}", options)
+    return open_blobs(f"s3://bucket/{secrets.token_hex(4)}", s3_options(address))
 
 
 def _file(data: bytes) -> int:

@@ -305,10 +305,10 @@ if what == "pack":
 elif what == "compact":
     packing.compact(words[1:], bottom=True)
 elif what == "import":
-    token, descriptor = cache.begin_import()
+    descriptor = cache.begin_import()
     with open(words[2], "rb") as stream:
         os.write(descriptor, stream.read())
-    cache.commit_import(token, words[1])
+    cache.commit_import(descriptor, words[1])
 elif what == "mount":
     stack.mount_stack(cache, place / "sandbox", words[1], place / "sandbox" / words[1], words[2:], base)
 print("done", flush=True)

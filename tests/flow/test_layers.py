@@ -654,24 +654,19 @@ def test_an_import_becomes_a_layer_only_if_its_bytes_are_the_layer(ground: Groun
     ground.layers.remove(made.digest)
     assert not ground.layers.has(made.digest)
     for wrong in (data[:-1], data[:-1] + b"\1", b""):
-        token, descriptor = ground.layers.begin_import()
+        descriptor = ground.layers.begin_import()
         os.write(descriptor, wrong)
         with pytest.raises(KennelError, match="LAYER_CORRUPT"):
-            ground.layers.commit_import(token, made.digest)
+            ground.layers.commit_import(descriptor, made.digest)
         os.close(descriptor)
-    token, descriptor = ground.layers.begin_import()
+    descriptor = ground.layers.begin_import()
     os.write(descriptor, data)
-    ground.layers.commit_import(token, made.digest)
+    ground.layers.commit_import(descriptor, made.digest)
     # Whoever filled the file still holds it: what is mounted must be another.
     os.pwrite(descriptor, b"\0" * len(data), 0)
     os.close(descriptor)
     assert ground.layers.verify(made.digest)
     assert (ground.layers.mounted(made.digest) / "f").read_text() == "text"
-    with pytest.raises(KennelError, match="LAYER_MISSING"):
-        ground.layers.commit_import(token, "0" * 64)
-    for bad in ("../x", "", "a" * 31):
-        with pytest.raises(KennelError, match="VALIDATION_FAILED"):
-            ground.layers.commit_import(bad, made.digest)
     assert list((ground.layers.path(made.digest).parent / "coming").iterdir()) == []
 
 

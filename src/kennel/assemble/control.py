@@ -163,7 +163,7 @@ async def _keys(settings: Settings, log: SqlEventLog, projects: Projects) -> Key
 
 def _blobs(settings: Settings) -> ObjectBlobs:
     """The store of layers: a folder of control's own, or what the setting names."""
-    return open_blobs(settings.blobs_url or settings.data / "blobs")
+    return open_blobs(settings.blobs_url or settings.data / "blobs", settings.blobs_options)
 
 
 async def _names(projects: Projects) -> list[str]:

@@ -143,7 +143,11 @@ class Fleet:
             live = pet.live
             if live is not None and live.usable and not pet.door.closed:
                 break
-            await self.start(pet, who)
+            try:
+                await self.start(pet, who)
+            except KennelError as failure:
+                failure.admitted = "no"  # whatever the start came to: the operation has no ticket
+                raise
         with pet.door.ticket():
             yield live
 

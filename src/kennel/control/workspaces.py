@@ -27,6 +27,7 @@ from kennel.domain.sandbox import Projection, Workspace
 from kennel.domain.stack import MAX_DEPTH, merge_due, merged
 from kennel.ports.blobs import Blobs
 from kennel.ports.node import NodeLink
+from kennel.steps import step
 from kennel.wire import node as wire
 from kennel.wire.errors import KennelError, error
 
@@ -308,12 +309,13 @@ class Workspaces:
 
     async def _fetch(self, layer: str) -> None:
         async with self._places:
-            token, descriptor = await self._node.begin_import()
+            written = await self._node.begin_import()
             try:
-                await self._blobs.get(blob_name(layer), descriptor, MAX_LAYER)
+                with step("fetch blob"):
+                    await self._blobs.get(blob_name(layer), written, MAX_LAYER)
+                await self._node.commit_import(written, layer)
             finally:
-                os.close(descriptor)
-            await self._node.commit_import(token, layer)
+                os.close(written)
 
 
 def _same(place: Workspace, packed: wire.Packed) -> bool:

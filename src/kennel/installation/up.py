@@ -25,7 +25,7 @@ from kennel.settings import CONTROL_UID, Settings
 READY_SECONDS = 60.0
 _CREDENTIALS = {
     "gateway": ("KENNEL_LANE_KEY", "KENNEL_EGRESS_PLATFORM_KEYS"),
-    "control": ("KENNEL_AI_KEY", "KENNEL_DATABASE_URL"),
+    "control": ("KENNEL_AI_KEY", "KENNEL_DATABASE_URL", "KENNEL_BLOBS_OPTIONS"),
 }
 
 

@@ -35,13 +35,19 @@ def _paths(given: Sequence[int]) -> list[bytes]:
     """The list in a file that came along; read at once, so that a later change to it changes nothing."""
     if not given:
         return []
-    if not stat.S_ISREG(os.fstat(given[0]).st_mode):
-        raise error("VALIDATION_FAILED", "the list of paths comes as a file", admitted="no")
+    listed = _file(given, "the list of paths")
     listing, position = bytearray(), 0
-    while len(listing) <= exclusion.MAX_BYTES and (piece := os.pread(given[0], 1 << 20, position)):
+    while len(listing) <= exclusion.MAX_BYTES and (piece := os.pread(listed, 1 << 20, position)):
         listing += piece
         position += len(piece)
     return exclusion.parse(bytes(listing))
+
+
+def _file(given: Sequence[int], what: str) -> int:
+    """The descriptor that came along; a pipe or a device could keep whoever reads it for ever."""
+    if not given or not stat.S_ISREG(os.fstat(given[0]).st_mode):
+        raise error("VALIDATION_FAILED", f"{what} comes as a file", admitted="no")
+    return given[0]
 
 
 def drop_disk(units: Units, request: wire.DropDisk, _: Sequence[int]) -> Answer:
@@ -82,12 +88,11 @@ def open_layer(units: Units, request: wire.OpenLayer, _: Sequence[int]) -> Answe
 
 
 def begin_import(units: Units, _: wire.BeginImport, __: Sequence[int]) -> Answer:
-    token, descriptor = units.uppers.layers.begin_import()
-    return token, [descriptor]
+    return None, [units.uppers.layers.begin_import()]
 
 
-def commit_import(units: Units, request: wire.CommitImport, _: Sequence[int]) -> Answer:
-    units.uppers.layers.commit_import(request.token, digest(request.layer))
+def commit_import(units: Units, request: wire.CommitImport, given: Sequence[int]) -> Answer:
+    units.uppers.layers.commit_import(_file(given, "a layer"), digest(request.layer))
     return None, []
 
 

@@ -65,7 +65,7 @@ class Layers:
 
     def abandon(self, token: str) -> None:
         """Drops a file that `begin` made; one that is gone is no error."""
-        (self._coming / _token(token)).unlink(missing_ok=True)
+        (self._coming / token).unlink(missing_ok=True)
 
     def keep(self, token: str, name: str, descriptor: int) -> None:
         """Puts the synced file of `begin` under its digest; one that is there already stays."""
@@ -78,35 +78,33 @@ class Layers:
             os.rename(source, target)
         _sync(self._place)
 
-    def begin_import(self) -> tuple[str, int]:
-        """A token, and a descriptor to write the bytes of a fetched layer to (control may hold it)."""
-        return self.begin()
+    def begin_import(self) -> int:
+        """A descriptor to write the bytes of a fetched layer to (control may hold it).
 
-    def commit_import(self, token: str, name: str) -> None:
-        """Makes an imported file a layer, if its bytes hash to `name` and look like one; LAYER_CORRUPT else.
+        The file has no name: it is gone with its last descriptor, however the fetch ends and whoever dies.
+        """
+        token, descriptor = self.begin()
+        self.abandon(token)
+        return descriptor
+
+    def commit_import(self, written: int, name: str) -> None:
+        """Makes a filled file of `begin_import` a layer, if its bytes hash to `name` and look like one; LAYER_CORRUPT
+        else.
 
         The bytes are copied while they are hashed, because whoever filled the file may still write to it.
         """
+        if self.has(name):
+            return
+        token, copy = self.begin()
         try:
-            written = os.open(self._coming / _token(token), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise error("LAYER_MISSING", "no import of this name was begun", admitted="no") from None
-        try:
-            if self.has(name):
-                return
-            own, copy = self.begin()
-            try:
-                answer = self._packer.run(
-                    {"job": "verify"}, [written, copy], seconds=IMPORT_SECONDS, max_image=self.max_image
-                )
-                if answer["digest"] != digest(name) or not answer["sane"]:
-                    raise error("LAYER_CORRUPT", f"what was fetched is not layer {name} but {answer['digest']}")
-                self.keep(own, name, copy)
-            finally:
-                os.close(copy)
-                self.abandon(own)
+            answer = self._packer.run(
+                {"job": "verify"}, [written, copy], seconds=IMPORT_SECONDS, max_image=self.max_image
+            )
+            if answer["digest"] != digest(name) or not answer["sane"]:
+                raise error("LAYER_CORRUPT", f"what was fetched is not layer {name} but {answer['digest']}")
+            self.keep(token, name, copy)
         finally:
-            os.close(written)
+            os.close(copy)
             self.abandon(token)
 
     def verify(self, name: str) -> bool:
@@ -183,12 +181,6 @@ def _plausible(image: Path) -> bool:
         return False
     magic, blocks = _SUPER.unpack(head)
     return bool(magic == _MAGIC and blocks * _BLOCK == size)
-
-
-def _token(token: str) -> str:
-    if not (len(token) == 32 and token.isalnum() and token.isascii()):
-        raise error("VALIDATION_FAILED", "not a token of an import", admitted="no")
-    return token
 
 
 def _sync(place: Path) -> None:

@@ -141,13 +141,12 @@ class OpenLayer(msgspec.Struct, tag="open-layer"):
 
 
 class BeginImport(msgspec.Struct, tag="begin-import"):
-    """Answers with a token and a descriptor to write a fetched layer to."""
+    """Answers with a descriptor to write a fetched layer to."""
 
 
 class CommitImport(msgspec.Struct, tag="commit-import"):
-    """Make what was written a layer, if it hashes to `layer`."""
+    """Make the file that comes with this, of a `begin-import`, a layer, if it hashes to `layer`."""
 
-    token: str
     layer: str
 
 

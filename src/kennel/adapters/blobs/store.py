@@ -38,12 +38,17 @@ _RETRY = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 
 def open_blobs(where: str | Path, options: Mapping[str, Any] | None = None) -> ObjectBlobs:
-    """Blobs in the folder `where`, or below the URL (`s3://bucket/prefix`) with obstore's options for it."""
+    """Blobs in the folder `where`, or below the URL (`s3://bucket/prefix`) with obstore's options for it.
+
+    An `endpoint` of `http://` is taken at its word: somebody wrote it there.
+    """
     if isinstance(where, Path):
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sweep(where)
         return ObjectBlobs(LocalStore(where, mkdir=True), where)
-    words = {"retry_config": _RETRY, "client_options": _CLIENT, **(options or {})}
+    asked = dict(options or {})
+    client = _CLIENT | {"allow_http": str(asked.get("endpoint", "")).startswith("http://")}
+    words: dict[str, Any] = {"retry_config": _RETRY, "client_options": client, **asked}
     return ObjectBlobs(from_url(where, **words), None)
 
 

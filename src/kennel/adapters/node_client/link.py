@@ -98,12 +98,12 @@ class NodeClient:
         _, descriptors = await self._send(wire.OpenLayer(layer))
         return _one(descriptors)
 
-    async def begin_import(self) -> tuple[str, int]:
-        token, descriptors = await self._send(wire.BeginImport())
-        return msgspec.convert(token, str), _one(descriptors)
+    async def begin_import(self) -> int:
+        _, descriptors = await self._send(wire.BeginImport())
+        return _one(descriptors)
 
-    async def commit_import(self, token: str, layer: str) -> None:
-        await self._call(wire.CommitImport(token, layer), type(None))
+    async def commit_import(self, written: int, layer: str) -> None:
+        await self._send(wire.CommitImport(layer), [written])
 
     async def list_layers(self) -> wire.LayersHere:
         return await self._call(wire.ListLayers(), wire.LayersHere)
