@@ -25,7 +25,7 @@ PATIENCE = 30.0
 """Seconds within which log and machine must agree after a crash, and any call must have ended."""
 LONG = 0.01
 """Seconds from which on a step also gets a crash in its middle."""
-_LOOKS = ("node census", "node hello", "node usage", "node list-images", "node resolve-image")
+_LOOKS = ("node census", "node hello", "node usage", "node list-images", "node resolve-image", "node list-layers")
 """Steps that change nothing and are taken by loops too, so that they are no boundaries of a verb."""
 
 

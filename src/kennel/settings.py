@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     )
     snapshot_ttl: float = Field(7_776_000, gt=0, description="seconds a sandbox may sleep before its files expire")
     checkpoint_every: float = Field(900, gt=0, description="seconds between backups of a sandbox in use that changed")
+    stack_depth: int = Field(8, ge=1, le=24, description="layers of a sandbox's files before some are merged")
+    collect_every: float = Field(3600, gt=0, description="seconds between two looks for layers that nothing needs")
     warm_pool: int = Field(1, ge=0, le=64, description="started pets-in-waiting of the default type and image")
     overcommit_cpu: float = Field(16.0, gt=0, description="times the machine's CPUs that may be promised")
     overcommit_memory: float = Field(4.0, gt=0, description="times the machine's memory that may be promised")

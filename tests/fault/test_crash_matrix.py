@@ -141,6 +141,76 @@ class SleepingWhole(Sleeping):
         assert self.run("cat /usr/local/file /etc/file") == "kept\nkept\n"
 
 
+class Fetching(Scene):
+    """On a machine that lost its layers."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        for path in (self.installation.data / "node/layers").glob("*.erofs"):
+            path.unlink()
+
+    def act(self) -> object:
+        return self.box.start()
+
+
+class Compacting(Scene):
+    """A sleep that ends with a merge: of a pet that wakes too soon for the background each time."""
+
+    def prepare(self) -> None:
+        self.create()
+        self.box.exec("echo kept > file; mkdir d; echo 1 > d/1; echo gone > gone")
+        self.box.sleep()
+        self.box.exec("mv d e; rm gone")
+        self.box.sleep()
+        self.box.exec("echo 3 > 3; sync")
+        time.sleep(AUDIT)
+
+    def act(self) -> object:
+        return self.box.sleep()
+
+    def check(self) -> None:
+        assert self.run("cat file; echo $GREETING; ls; cat e/1 3") == "kept\nhello\n3\ne\nfile\n1\n3\n"
+
+
+class Collecting(Scene):
+    """A destroyed pet's layers go, one by one, but not the one that its fork lies on."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.twin = self.box.fork(f"{self.box.path}-twin")
+        self.run("echo more > more")
+        self.box.sleep()
+        self.shared = set(self._told("layers", self.twin.path))
+        self.own = set(self._told("layers", self.box.path)) - self.shared
+        assert self.own
+        assert self.shared
+        self.box.destroy()
+
+    def _told(self, word: str, path: str) -> list[str]:
+        made = [e["payload"] for e in self.installation.events(path) if e["type"] == "sandbox/backup-created"]
+        return list(made[-1][word])
+
+    def _here(self) -> set[str]:
+        cached = {path.stem for path in (self.installation.data / "node/layers").glob("*.erofs")}
+        return cached | {path.name for path in (self.installation.data / "control/blobs/layers").iterdir()}
+
+    def act(self) -> object:
+        deadline = time.monotonic() + PATIENCE - 1
+        while self.own & self._here():
+            assert time.monotonic() < deadline, "what nobody needs was not collected"
+            time.sleep(0.02)
+        return None
+
+    def check(self) -> None:
+        self.act()
+        assert self.shared <= self._here()
+        assert self.twin.exec("cat file", timeout=PATIENCE).stdout == "kept\n"
+
+    def finish(self) -> None:
+        self.twin.destroy()
+        super().finish()
+
+
 class Killing(Sleeping):
     ended = "killed"
 
@@ -233,15 +303,21 @@ SCENES: dict[str, type[Scene]] = {
     "first exec in a room": RoomFirstExec,
     "cleanup of a room": RoomCleaning,
 }
-LONG_SCENES: dict[str, type[Scene]] = {"sleep of a whole disk": SleepingWhole}
-"""In the long form only: much the same steps as a sleep, three times over."""
+LONG_SCENES: dict[str, type[Scene]] = {"sleep of a whole disk": SleepingWhole, "wake from the store": Fetching}
+"""In the long form only: much the same steps as a sleep, three times over, and as a start."""
+UPKEEP: dict[str, tuple[type[Scene], dict[str, str]]] = {
+    "merge": (Compacting, {"stack_depth": "1"}),
+    "collection": (Collecting, {"collect_every": "1.5"}),
+}
+"""Each on an installation that does this much sooner than others."""
 _numbers = iter(range(10**6))
 
 
 @contextmanager
 def scene(name: str, installation: Restless) -> Iterator[Scene]:
     with installation.client(timeout=PATIENCE) as itx:
-        made = (SCENES | LONG_SCENES)[name](itx, installation, f"c{next(_numbers)}")
+        kinds = SCENES | LONG_SCENES | {word: kind for word, (kind, _) in UPKEEP.items()}
+        made = kinds[name](itx, installation, f"c{next(_numbers)}")
         made.prepare()
         yield made
 
@@ -286,14 +362,22 @@ def crash(name: str, boundary: Boundary, installation: Restless) -> bool:
     return not missed
 
 
-@pytest.fixture(scope="module")
-def installations() -> Iterator[list[Restless]]:
+def make(**settings: str) -> Iterator[list[Restless]]:
     with ExitStack() as stack:
-        make = contextmanager(make_installation)
-        yield [
-            stack.enter_context(make(kind=Restless, warm_pool="0", steps="true"))  # type: ignore[misc]
+        one = contextmanager(make_installation)
+        made = [
+            stack.enter_context(one(kind=Restless, warm_pool="0", steps="true", **settings))  # type: ignore[misc]
             for _ in range(WORKERS)
         ]
+        yield made
+        for each in made:
+            assert list((each.data / "node/layers/coming").iterdir()) == [], "half-made layers are left"
+            assert list((each.data / "control/blobs").rglob("*#*")) == [], "half-written blobs are left"
+
+
+@pytest.fixture(scope="module")
+def installations() -> Iterator[list[Restless]]:
+    yield from make()
 
 
 def side_by_side(
@@ -348,3 +432,11 @@ def test_a_third_of_the_boundaries(installations: list[Restless]) -> None:
 @pytest.mark.timeout(1800)
 def test_every_boundary(installations: list[Restless]) -> None:
     run_matrix(installations, SCENES | LONG_SCENES, 1, 1500.0)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", UPKEEP)
+def test_every_boundary_of_what_is_done_unasked(name: str) -> None:
+    for installations in make(**UPKEEP[name][1]):
+        run_matrix(installations, [name], 1, 600.0)

@@ -119,7 +119,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     keys = await _keys(settings, log, projects)
     catalogue = Catalogue(log, projections)
     blobs = _blobs(settings)
-    fleet = Fleet(node, open_guest, projections, Workspaces(node, blobs, projections, settings.snapshot_ttl))
+    fleet = _fleet(settings, node, blobs, projections)
     # A limited type must not have its places taken by containers that nobody asked for.
     pool = Pool(fleet, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
     recorder = Recorder(log)
@@ -148,7 +148,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         egress=egress,
         snapshots=Snapshots(sandboxes, catalogue, projections, fleet, log, blobs),
     )
-    upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every)
+    upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every, settings.collect_every)
     return services, Loops(
         log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress, upkeep
     )
@@ -159,6 +159,11 @@ async def _keys(settings: Settings, log: SqlEventLog, projects: Projects) -> Key
     if settings.admin_key_hash is not None:
         await keys.ensure_admin(settings.admin_key_hash)
     return keys
+
+
+def _fleet(settings: Settings, node: NodeClient, blobs: ObjectBlobs, projections: Projections) -> Fleet:
+    workspaces = Workspaces(node, blobs, projections, settings.snapshot_ttl, settings.stack_depth)
+    return Fleet(node, open_guest, projections, workspaces)
 
 
 def _blobs(settings: Settings) -> ObjectBlobs:

@@ -6,6 +6,7 @@ bounded and checked; no git inside, or a guest that hangs, means that only names
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kennel.control import lister
 from kennel.domain import exclusion
 from kennel.domain.command import Command
 from kennel.domain.container import INTERPRETER
@@ -24,55 +26,7 @@ log = logging.getLogger("kennel.leftovers")
 
 SECONDS = 20.0
 
-_LISTER = r"""
-import fnmatch, json, os, shutil, subprocess, sys, time
-asked, most, end = json.loads(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
-root = b"/workspace"
-patterns = [os.fsencode(each) for each in asked["patterns"]]
-git = shutil.which("git") if asked["gitignore"] else None
-out, said = sys.stdout.buffer, 0
-def say(path):
-    global said
-    said += len(path) + 1
-    if said > most:
-        sys.exit(4)
-    out.write(path + b"\0")
-def ignored(folder):
-    here = root + b"/" + folder if folder else root
-    words = [git, "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", here,
-             "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        rest = b""
-        while piece := child.stdout.read1(1 << 16):
-            *whole, rest = (rest + piece).split(b"\0")
-            for path in whole:
-                say(folder + b"/" + path if folder else path)
-            if time.monotonic() > end:
-                child.kill()
-                sys.exit(5)
-pending = [b""]
-while pending:
-    folder = pending.pop()
-    if time.monotonic() > end:
-        sys.exit(5)
-    try:
-        entries = list(os.scandir(root + b"/" + folder if folder else root))
-    except OSError:
-        continue
-    if git and any(entry.name == b".git" for entry in entries):
-        ignored(folder)
-    for entry in entries:
-        path = folder + b"/" + entry.name if folder else entry.name
-        # Named too, though the pack knows the name: only what is listed is deleted where it lies in a lower layer.
-        if asked["nodeModules"] and entry.name == b"node_modules":
-            say(path)
-        elif any(fnmatch.fnmatchcase(path, each) or fnmatch.fnmatchcase(entry.name, each) for each in patterns):
-            say(path)
-        elif entry.is_dir(follow_symlinks=False) and entry.name not in (b".git", b"node_modules"):
-            pending.append(path)
-out.flush()
-sys.exit(0 if git or not asked["gitignore"] else 3)
-"""
+_LISTER = inspect.getsource(lister)
 _PYTHON = (*INTERPRETER, "-c")
 
 

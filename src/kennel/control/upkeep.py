@@ -16,11 +16,11 @@ from kennel.control import leftovers
 from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
 from kennel.control.snapshots import book
-from kennel.control.workspaces import FOLDER, Asked, blob_name
+from kennel.control.workspaces import FOLDER, Asked, blob_name, deepest
 from kennel.domain import leave_out
 from kennel.domain.principal import SYSTEM
 from kennel.domain.sandbox import Projection
-from kennel.domain.stack import MAX_DEPTH, Suspect, collect, referenced
+from kennel.domain.stack import Suspect, collect, referenced
 from kennel.ports.blobs import Blobs
 from kennel.ports.event_log import EventLog
 from kennel.wire.errors import KennelError
@@ -28,7 +28,6 @@ from kennel.wire.errors import KennelError
 log = logging.getLogger("kennel.upkeep")
 
 EVERY_SECONDS = 30.0
-GRACE_SECONDS = 3600.0
 OLD = 1e12
 """The age, in seconds, of a layer that only a machine's cache has: it is not waited for, but looked at twice."""
 
@@ -44,9 +43,10 @@ class Upkeep:
         events: EventLog,
         blobs: Blobs,
         checkpoint_every: float,
+        grace: float = 3600.0,
     ) -> None:
         self._projects, self._catalogue, self._fleet = projects, catalogue, fleet
-        self._events, self._blobs, self._checkpoint_every = events, blobs, checkpoint_every
+        self._events, self._blobs, self._checkpoint_every, self._grace = events, blobs, checkpoint_every, grace
         self._saved: dict[str, float] = {}
         self._suspects: list[Suspect] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -56,7 +56,7 @@ class Upkeep:
         self._tasks = [
             loop.create_task(self._every(EVERY_SECONDS, self.checkpoint), name="checkpoints"),
             loop.create_task(self._every(EVERY_SECONDS, self.tidy), name="compaction"),
-            loop.create_task(self._every(GRACE_SECONDS, self.collect), name="collection"),
+            loop.create_task(self._every(self._grace, self.collect), name="collection"),
         ]
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class Upkeep:
             for claim, state in await self._catalogue.list(project):
                 if state.running or state.status in (None, "destroyed"):
                     continue
-                deep = max(map(len, _stacks(state)), default=0) > MAX_DEPTH
+                deep = deepest(state.workspace) > self._fleet.workspaces.depth
                 if not deep and not self._fleet.workspaces.aged(state):
                     continue
                 pet = self._fleet.pet(project, claim.path, claim.sandbox_id)
@@ -111,7 +111,7 @@ class Upkeep:
                 async with pet.door.shut():
                     await self._fleet.workspaces.expire(pet.at, await self._fleet.state(pet))
 
-    async def collect(self, grace: float = GRACE_SECONDS) -> list[str]:
+    async def collect(self) -> list[str]:
         """One look at every stored layer; deletes those that an earlier look found unneeded too. What was deleted."""
         now, begun = time.time(), time.monotonic()
         ages = {
@@ -125,7 +125,7 @@ class Upkeep:
             if layer in ages:
                 ages[layer] = min(ages[layer], time.monotonic() - asked)
         needed = referenced(await self._needed(), here.held)
-        gone, self._suspects = collect(ages, needed, self._suspects, now, grace)
+        gone, self._suspects = collect(ages, needed, self._suspects, now, self._grace)
         asked_for = self._fleet.workspaces.asked_for
         for layer in gone:
             if asked_for.get(layer, 0.0) >= begun:

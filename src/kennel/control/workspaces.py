@@ -72,10 +72,16 @@ class Asked:
 
 
 class Workspaces:
-    """Over one node and one blob store. `ttl` is seconds a sandbox may sleep before its files expire."""
+    """Over one node and one blob store.
 
-    def __init__(self, node: NodeLink, blobs: Blobs, projections: Projections, ttl: float) -> None:
+    `ttl` is seconds a sandbox may sleep before its files expire, `depth` how many layers its stacks keep.
+    """
+
+    def __init__(
+        self, node: NodeLink, blobs: Blobs, projections: Projections, ttl: float, depth: int = MAX_DEPTH
+    ) -> None:
         self._node, self._blobs, self._projections, self._ttl = node, blobs, projections, ttl
+        self.depth = depth
         self._places = asyncio.Semaphore(AT_ONCE)
         self.asked_for: dict[str, float] = {}
         """When each layer was last wanted by this process, by time.monotonic(): one that is, is not collected."""
@@ -235,19 +241,19 @@ class Workspaces:
             log.warning("%s%s sleeps on its disk: %s", at.project, at.path, failure)
             return
         state = await self._projections.get(at.project, at.path)
-        if len(state.workspace.layers) > 2 * MAX_DEPTH:
+        if deepest(state.workspace) > 2 * self.depth:
             # The background did not get to it: it wakes too soon each time.
             await self.compact(at)
 
     async def compact(self, at: Address) -> None:
-        """Merges layers until no stack of the pointer is deeper than MAX_DEPTH; what fails is left for another time."""
+        """Merges layers until no stack of the pointer is deeper than `depth`; what fails is left for another time."""
         try:
             for _ in range(MAX_DEPTH):
                 seen = await self._projections.get(at.project, at.path)
                 place = seen.workspace
-                stacks = {"layers": place.layers, "root": place.root, "usr": place.usr}
-                if seen.status == "destroyed" or max(len(stack or ()) for stack in stacks.values()) <= MAX_DEPTH:
+                if seen.status == "destroyed" or deepest(place) <= self.depth:
                     return
+                stacks = {"layers": place.layers, "root": place.root, "usr": place.usr}
                 await self.ensure(layer for stack in stacks.values() for layer in stack or ())
                 sizes = (await self._node.list_layers()).sizes
                 payload = {
@@ -260,7 +266,7 @@ class Workspaces:
             log.info("%s%s stays as deep as it is: %s", at.project, at.path, failure)
 
     async def _merged(self, stack: Sequence[str], sizes: dict[str, int], *, on_image: bool) -> list[str]:
-        merge = merge_due([sizes[layer] for layer in stack])
+        merge = merge_due([sizes[layer] for layer in stack], self.depth)
         if merge is None:
             return list(stack)
         bottom = merge.bottom and not on_image
@@ -316,6 +322,11 @@ class Workspaces:
                 await self._node.commit_import(written, layer)
             finally:
                 os.close(written)
+
+
+def deepest(place: Workspace) -> int:
+    """Layers of the deepest of its stacks."""
+    return max(len(stack or ()) for stack in (place.layers, place.root, place.usr))
 
 
 def _same(place: Workspace, packed: wire.Packed) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from kennel.domain.layer import LayerInfo, digest
 from kennel.node import erofs, linux
 from kennel.node.packer import Packer
+from kennel.steps import step
 from kennel.wire.errors import error
 
 IMPORT_SECONDS = 1800.0
@@ -61,7 +62,8 @@ class Layers:
     def begin(self) -> tuple[str, int]:
         """A token and a new empty file, to be filled and then kept by `keep` or dropped by `abandon`."""
         token = secrets.token_hex(16)
-        return token, os.open(self._coming / token, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with step("begin layer"):
+            return token, os.open(self._coming / token, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def abandon(self, token: str) -> None:
         """Drops a file that `begin` made; one that is gone is no error."""
@@ -71,12 +73,13 @@ class Layers:
         """Puts the synced file of `begin` under its digest; one that is there already stays."""
         source, target = self._coming / token, self.path(name)
         os.fchmod(descriptor, 0o400)
-        with self._lock:
+        with self._lock, step("keep layer"):
             if target.exists():
                 source.unlink()
                 return
             os.rename(source, target)
-        _sync(self._place)
+        with step("sync layers"):
+            _sync(self._place)
 
     def begin_import(self) -> int:
         """A descriptor to write the bytes of a fetched layer to (control may hold it).
@@ -121,7 +124,7 @@ class Layers:
 
     def remove(self, name: str) -> None:
         """Deletes the image; running sandboxes that have it mounted keep it until they stop."""
-        with self._lock:
+        with self._lock, step("remove layer"):
             self._unmount(name)
             self.path(name).unlink(missing_ok=True)
 

@@ -44,7 +44,7 @@ class Machine:
         self.layers.discard(layer)
 
 
-def upkeep(store: Store, node: Machine, *, pointer: tuple[str, ...], origin: Any = None) -> Upkeep:
+def upkeep(store: Store, node: Machine, *, pointer: tuple[str, ...], origin: Any = None, grace: float = 0) -> Upkeep:
     state = Projection(status="stopped", workspace=Workspace(layers=pointer))
     claim = SimpleNamespace(path="/sandboxes/a", options=SimpleNamespace(origin=origin))
 
@@ -59,27 +59,27 @@ def upkeep(store: Store, node: Machine, *, pointer: tuple[str, ...], origin: Any
 
     catalogue: Any = SimpleNamespace(list=rows, refresh=nothing)
     fleet: Any = SimpleNamespace(node=node, workspaces=SimpleNamespace(asked_for={}))
-    return Upkeep(projects, catalogue, fleet, SimpleNamespace(read=nothing), store, 900)  # type: ignore[arg-type]
+    return Upkeep(projects, catalogue, fleet, SimpleNamespace(read=nothing), store, 900, grace)  # type: ignore[arg-type]
 
 
 async def test_what_a_pointer_an_upper_and_a_fork_in_progress_need_stays() -> None:
     store, node = Store(A, B, C, D, E), Machine(A, B, D, E, held=(B,))
     keeper = upkeep(store, node, pointer=(A,), origin={"layers": [C]})
-    assert await keeper.collect(grace=0) == []
-    assert sorted(await keeper.collect(grace=0)) == [D, E]
+    assert await keeper.collect() == []
+    assert sorted(await keeper.collect()) == [D, E]
     assert (store.layers, node.layers) == ({A, B, C}, {A, B})
 
 
 async def test_a_layer_that_was_asked_for_meanwhile_stays() -> None:
     store, node = Store(A, B), Machine()
-    keeper = upkeep(store, node, pointer=(A,))
-    await keeper.collect(grace=1)
+    keeper = upkeep(store, node, pointer=(A,), grace=1)
+    await keeper.collect()
     keeper._fleet.workspaces.asked_for[B] = float("inf")
-    assert await keeper.collect(grace=1) == []
+    assert await keeper.collect() == []
     assert store.layers == {A, B}
 
 
 async def test_one_look_deletes_nothing_however_old_it_is() -> None:
     store = Store(A)
-    assert await upkeep(store, Machine(), pointer=()).collect(grace=0) == []
+    assert await upkeep(store, Machine(), pointer=()).collect() == []
     assert store.layers == {A}

@@ -16,12 +16,13 @@ from itertools import islice
 from kennel.node.packing.exclusion import Branch, Exclusion
 from kennel.node.packing.failure import Refused, of
 from kennel.node.packing.image import DIRECTORY, FILE_TYPES, SMALL, Directory, Image
-from kennel.node.packing.view import Folder, Leaf, Sources, View, open_file, xattrs
+from kennel.node.packing.view import Folder, Leaf, Sources, View, open_file, whiteout, xattrs
 
 _REDIRECT, _OPAQUE = "trusted.overlay.redirect", "trusted.overlay.opaque"
 _CHARACTER, _REGULAR = FILE_TYPES[stat.S_IFCHR], FILE_TYPES[stat.S_IFREG]
 # By the highest four bits of a mode; 0 for what no layer holds.
 _KINDS = tuple(FILE_TYPES.get(bits << 12, 0) for bits in range(16))
+_ODD = tuple(kind in (0, _CHARACTER) for kind in _KINDS)
 MAX_DEPTH = 8192
 
 
@@ -143,27 +144,39 @@ class Build:
 
     def _select(self, frame: Frame) -> None:
         """The entries of a directory that go into the image."""
-        entries, hidden, exclusion = frame.entries, frame.hidden, self._rules.exclusion
-        excluding = bool(frame.branch or exclusion.names)
-        for name, leaf in frame.folder.list().items():
-            kind = _KINDS[leaf.info.st_mode >> 12]
-            if kind == _CHARACTER and leaf.info.st_rdev == 0:
-                if not hidden:
-                    entries[name] = leaf
-            elif kind in (0, _CHARACTER):
+        entries, hidden, listed = frame.entries, frame.hidden, frame.folder.list()
+        # Nearly every name is one that stays, so only the others are looked at one by one.
+        entries.update(listed)
+        for name in [name for name, leaf in listed.items() if _ODD[leaf[0].st_mode >> 12]]:
+            info = listed[name].info
+            if not whiteout(info):
                 self.tally.left_out += 1  # a device node: no sandbox can make one
-            elif excluding and exclusion.here(frame.branch, name):
-                self._leave_out(frame.folder, name, leaf)
-                if not hidden and self._shows_below(frame, name):
-                    entries[name] = _DELETED
-            else:
-                entries[name] = leaf
+                del entries[name], listed[name]
+            elif hidden:
+                del entries[name]
+        for name in self._rules.exclusion.among(frame.branch, listed):
+            leaf = listed[name]
+            if whiteout(leaf.info):
+                continue
+            del entries[name]
+            self._leave_out(frame.folder, name, leaf)
+            if not hidden and self._shows_below(frame, name):
+                entries[name] = _DELETED
 
     def _advance(self, frame: Frame) -> Frame | None:
         """Writes entries up to the next directory, which is opened and returned; None at the end."""
-        nids, types, entries = frame.nids, frame.types, frame.entries
+        nids, types, entries, known = frame.nids, frame.types, frame.entries, self.known
         for name in islice(frame.names, len(nids), None):
             entry = entries.get(name)
+            if known and entry.__class__ is Leaf:
+                # A file of the first pass that did not change: nearly all there is while a sandbox is frozen.
+                info = entry[0]
+                made = known.get(info.st_ino)
+                if made and made[0] == info.st_ctime_ns and made[1] == info.st_size and info.st_nlink == 1:
+                    self._count(info.st_size)
+                    nids.append(made[2])
+                    types.append(_REGULAR)
+                    continue
             if entry is None:  # `.` or `..`
                 above = frame.parent if name == b".." and frame.parent else frame
                 nids.append(above.made.nid)
@@ -215,9 +228,7 @@ class Build:
                 linked[1] += 1
                 return linked[0]
         if kind == _REGULAR:
-            self.tally.bytes += info.st_size
-            if self.tally.bytes > self._rules.max_bytes:
-                raise Refused("PACK_TOO_LARGE", f"the tree is larger than {self._rules.max_bytes} bytes")
+            self._count(info.st_size)
         known = self.known.get(info.st_ino)
         if known is not None and known[0] == info.st_ctime_ns and known[1] == info.st_size:
             nid = known[2]
@@ -226,6 +237,11 @@ class Build:
         if info.st_nlink > 1:
             self._links[leaf.layer, info.st_ino] = [nid, 1]
         return nid
+
+    def _count(self, size: int) -> None:
+        self.tally.bytes += size
+        if self.tally.bytes > self._rules.max_bytes:
+            raise Refused("PACK_TOO_LARGE", f"the tree is larger than {self._rules.max_bytes} bytes")
 
     def _write(self, leaf: Leaf, name: bytes) -> int:
         info = leaf.info

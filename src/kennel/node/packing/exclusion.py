@@ -21,6 +21,11 @@ class Exclusion:
         for path in paths:
             _plant(self.root, path.split(b"/"))
 
+    def among(self, branch: Mapping[bytes, Branch | None], names: Mapping[bytes, object]) -> set[bytes]:
+        """Those of the `names` of the directory of `branch` that are left out."""
+        found = {name for name, rest in branch.items() if rest is None and name in names}
+        return found | (self.names & names.keys())
+
     def here(self, branch: Mapping[bytes, Branch | None], name: bytes) -> bool:
         """Whether `name` in the directory of `branch` is left out."""
         return name in self.names or (name in branch and branch[name] is None)

@@ -50,12 +50,14 @@ class Folder:
     def list(self) -> dict[bytes, Leaf]:
         """Every name of the layers, whiteouts too, as the topmost layer has it."""
         found: dict[bytes, Leaf] = {}
-        for layer, descriptor in self.sources:
+        # The topmost last, so that it has the last word. (`Leaf(…)` would take twice as long, 150,000 times while a
+        # sandbox is frozen.)
+        for layer, descriptor in reversed(self.sources):
             with os.scandir(descriptor) as entries:
                 for entry in entries:
-                    name = entry.name.encode("utf-8", "surrogateescape")
-                    if name not in found:
-                        found[name] = Leaf(entry.stat(follow_symlinks=False), layer, descriptor)
+                    found[entry.name.encode("utf-8", "surrogateescape")] = tuple.__new__(
+                        Leaf, (entry.stat(follow_symlinks=False), layer, descriptor)
+                    )
         return found
 
     def close(self) -> None:

@@ -1,0 +1,146 @@
+"""Owns the list of what a snapshot leaves out, as a program: leftovers sends this file's text into the sandbox.
+
+Run there by the guest's interpreter, as root; standard library only. Invariant: what it says is what git and the given
+patterns leave out, and never a checkout within: its files are tracked, and git itself does not clean it away.
+
+Arguments: what is asked for (JSON), the most bytes to say, seconds. Exit codes: 0; 3 without a git; 4 too much to say;
+5 out of time. (Without the look by `check-ignore`, a directory all of whose files are ignored would go, too.)
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = b"/workspace"
+_NO_GIT, _TOO_MUCH, _LATE = 3, 4, 5
+_HERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE"}
+"""What a sandbox's own variables may say of one checkout is not true of every other."""
+
+
+class Lister:
+    """One walk of the tree."""
+
+    def __init__(self, asked: dict[str, Any], most: int, seconds: float) -> None:
+        self._end, self._left, self._asked = time.monotonic() + seconds, most, asked
+        self._patterns = [os.fsencode(each) for each in asked["patterns"]]
+        self._git = os.fsencode(shutil.which("git") or "") if asked["gitignore"] else b""
+        self._environment = {name: value for name, value in os.environ.items() if name not in _HERE}
+        self._said: set[bytes] = set()
+        self._checkouts: list[bytes] = []
+
+    def run(self) -> int:
+        pending = [b""]
+        while pending:
+            folder = pending.pop()
+            self._look_at_the_clock()
+            try:
+                entries = list(os.scandir(_at(folder)))
+            except OSError:
+                continue  # it went away, or lies too deep to be named
+            if self._git and any(entry.name == b".git" for entry in entries):
+                self._checkout(folder)
+            for entry in entries:
+                path = _join(folder, entry.name)
+                # Named too, though the pack knows the name: only what is listed is deleted where it lies in a lower
+                # layer.
+                if (self._asked["nodeModules"] and entry.name == b"node_modules") or self._matches(path, entry.name):
+                    self._say(path)
+                elif entry.is_dir(follow_symlinks=False) and entry.name not in (b".git", b"node_modules"):
+                    pending.append(path)
+        self._part_checkouts()
+        sys.stdout.buffer.writelines(path + b"\0" for path in sorted(self._said))
+        sys.stdout.buffer.flush()
+        return 0 if self._git or not self._asked["gitignore"] else _NO_GIT
+
+    def _matches(self, path: bytes, name: bytes) -> bool:
+        return any(fnmatch.fnmatchcase(path, each) or fnmatch.fnmatchcase(name, each) for each in self._patterns)
+
+    def _say(self, path: bytes) -> None:
+        self._left -= len(path) + 1
+        if self._left < 0:
+            sys.exit(_TOO_MUCH)
+        self._said.add(path)
+
+    def _look_at_the_clock(self) -> None:
+        if time.monotonic() > self._end:
+            sys.exit(_LATE)
+
+    # Checkouts -------------------------------------------------------------------------------------------------------
+
+    def _checkout(self, folder: bytes) -> None:
+        """Lists what git ignores in `folder`, if git takes it for the top of a checkout."""
+        if b"".join(self._ask(folder, [b"rev-parse", b"--show-prefix"])) != b"\n":
+            return
+        self._checkouts.append(folder)
+        words = [b"ls-files", b"-z", b"--others", b"--ignored", b"--exclude-standard", b"--directory"]
+        folders: list[bytes] = []
+        for path in _split(self._ask(folder, words)):
+            if path.endswith(b"/"):
+                folders.append(path[:-1])
+            else:
+                self._say(_join(folder, path))
+            if len(folders) > self._left:
+                sys.exit(_TOO_MUCH)
+        # A directory is in that list also when all that git sees in it is ignored; unless it is so itself, it stays.
+        if folders:
+            for path in _split(self._ask(folder, [b"check-ignore", b"-z", b"--stdin"], b"\0".join(folders))):
+                self._say(_join(folder, path))
+
+    def _ask(self, folder: bytes, words: list[bytes], given: bytes = b"") -> Iterator[bytes]:
+        """What git prints there, piece by piece; a git that fails has said all it knows."""
+        options = [b"-c", b"safe.directory=*", b"-c", b"core.fsmonitor=false", b"-C", _at(folder)]
+        with open(os.memfd_create("paths"), "w+b") as stdin:
+            stdin.write(given)
+            stdin.seek(0)
+            with subprocess.Popen(
+                [self._git, *options, *words],
+                stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self._environment,
+            ) as child:  # fmt: skip
+                while child.stdout is not None and (piece := child.stdout.read1(1 << 16)):  # type: ignore[attr-defined]
+                    yield piece
+                    self._look_at_the_clock()
+
+    def _part_checkouts(self) -> None:
+        """Names what lies around a checkout in place of the directory that holds both."""
+        for checkout in self._checkouts:
+            parts = checkout.split(b"/") if checkout else []
+            for depth in range(1, len(parts) + 1):
+                above = b"/".join(parts[:depth])
+                if above in self._said:
+                    self._said.discard(above)
+                    for inner in range(depth, len(parts)):
+                        self._say_others(b"/".join(parts[:inner]), parts[inner])
+
+    def _say_others(self, folder: bytes, name: bytes) -> None:
+        self._look_at_the_clock()
+        for other in os.listdir(_at(folder)):
+            if other != name:
+                self._say(_join(folder, other))
+
+
+def _at(folder: bytes) -> bytes:
+    return ROOT + b"/" + folder if folder else ROOT
+
+
+def _join(folder: bytes, name: bytes) -> bytes:
+    return folder + b"/" + name if folder else name
+
+
+def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The records of a stream, each of which ends with a NUL."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\0")
+        yield from whole
+
+
+if __name__ == "__main__":
+    sys.exit(Lister(json.loads(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])).run())
