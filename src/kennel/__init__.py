@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kennel.sdk._async.exec_stream import AsyncInteraction as AsyncInteraction
     from kennel.sdk._async.following import AsyncExport as AsyncExport
     from kennel.sdk._async.following import AsyncFollowing as AsyncFollowing
+    from kennel.sdk._async.interpreter import AsyncCodeContext as AsyncCodeContext
+    from kennel.sdk._async.interpreter import AsyncCodeStream as AsyncCodeStream
     from kennel.sdk._async.process import AsyncProcess as AsyncProcess
     from kennel.sdk._async.rooms import AsyncRoom as AsyncRoom
     from kennel.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from kennel.sdk._sync.exec_stream import Interaction as Interaction
     from kennel.sdk._sync.following import Export as Export
     from kennel.sdk._sync.following import Following as Following
+    from kennel.sdk._sync.interpreter import CodeContext as CodeContext
+    from kennel.sdk._sync.interpreter import CodeStream as CodeStream
     from kennel.sdk._sync.process import Process as Process
     from kennel.sdk._sync.rooms import Room as Room
     from kennel.sdk._sync.sandbox import Sandbox as Sandbox
@@ -38,6 +42,11 @@ if TYPE_CHECKING:
     from kennel.sdk.answers import ProjectView as ProjectView
     from kennel.sdk.answers import RoomCleanup as RoomCleanup
     from kennel.sdk.answers import RoomReply as RoomReply
+    from kennel.sdk.code_records import CodeContextInfo as CodeContextInfo
+    from kennel.sdk.code_records import CodeError as CodeError
+    from kennel.sdk.code_records import CodeEvent as CodeEvent
+    from kennel.sdk.code_records import CodeResult as CodeResult
+    from kennel.sdk.code_records import Execution as Execution
     from kennel.sdk.fetched import Fetched as Fetched
     from kennel.sdk.records import Event as Event
     from kennel.sdk.records import Fault as Fault
@@ -97,6 +106,9 @@ _HOMES = {
     "kennel.sdk._sync.exec_stream": ("ExecStream", "Interaction",),
     "kennel.sdk._sync.process": ("Process",),
     "kennel.sdk._sync.terminal": ("Terminal",),
+    "kennel.sdk._async.interpreter": ("AsyncCodeContext", "AsyncCodeStream"),
+    "kennel.sdk._sync.interpreter": ("CodeContext", "CodeStream"),
+    "kennel.sdk.code_records": ("CodeContextInfo", "CodeError", "CodeEvent", "CodeResult", "Execution"),
     "kennel.sdk.fetched": ("Fetched",),
     "kennel.sdk.running": (
         "ExecEvent", "ExecExit", "LogEvent", "LogLine", "PortInfo", "PortReady",
@@ -112,6 +124,8 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AsyncCodeContext",
+    "AsyncCodeStream",
     "AsyncExecStream",
     "AsyncExport",
     "AsyncFollowing",
@@ -124,6 +138,12 @@ __all__ = [
     "AsyncStream",
     "AsyncSubscription",
     "AsyncTerminal",
+    "CodeContext",
+    "CodeContextInfo",
+    "CodeError",
+    "CodeEvent",
+    "CodeResult",
+    "CodeStream",
     "Conflict",
     "DiffView",
     "Event",
@@ -131,6 +151,7 @@ __all__ = [
     "ExecExit",
     "ExecResult",
     "ExecStream",
+    "Execution",
     "Export",
     "Failed",
     "Fault",

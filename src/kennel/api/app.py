@@ -22,6 +22,7 @@ from kennel.api.room_access import LinkDoor
 from kennel.api.routes import (
     archives,
     audit,
+    contexts,
     egress,
     exec_stream,
     file_changes,
@@ -62,6 +63,7 @@ _NOUNS = (
     exec_stream,
     processes,
     terminals,
+    contexts,
     ports,
     file_changes,
     watches,

@@ -21,6 +21,7 @@ app = App(
 for name, home, group, text in (
     ("sandbox", "sandbox:app", SANDBOXES, "Create, list, start, put to sleep and destroy sandboxes."),
     ("exec", "execute:execute", SANDBOXES, "Run a command in a sandbox: kennel exec NAME -- ARGV…"),
+    ("run-code", "code:run_code", SANDBOXES, "Run code whose variables last: kennel run-code NAME 'x = 1'"),
     ("logs", "logs:logs", SANDBOXES, "Show who asked what of a sandbox, and what came of it."),
     ("cp", "copy:copy", SANDBOXES, "Copy files and directories: kennel cp SRC DST, either NAME:/path."),
     ("shell", "shell:shell", SANDBOXES, "Open a terminal in a sandbox, or come back to one."),

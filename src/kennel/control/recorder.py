@@ -1,4 +1,4 @@
-"""Owns the facts that are written down without anybody waiting: `exec-started`, `exec-finished`.
+"""Owns the facts that are written down without anybody waiting: how commands and cells begin and end.
 
 Called by sandboxes. Invariant: bounded: when the log is slower than the commands, facts wait up to LIMIT of them and
 then the command waits; order per stream is kept; on the way out everything queued is written.

@@ -1,4 +1,4 @@
-"""Owns what runs in sandboxes beyond one call: followed commands, processes, terminals, exposed ports.
+"""Owns what runs in sandboxes beyond one call: followed commands, processes, terminals, code contexts, ports.
 
 Made by assemble, called by the API. Invariant: what lives in this process ends with `close`, what lives in guests
 stays.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kennel.control.exec_stream import ExecStreams
 from kennel.control.exposed import Exposed
+from kennel.control.interpreter import Interpreter
 from kennel.control.processes import Processes
 from kennel.control.recorder import Recorder
 from kennel.control.sandboxes import Sandboxes
@@ -22,6 +23,7 @@ class Running:
         self.commands = ExecStreams(sandboxes, recorder)
         self.processes = Processes(sandboxes)
         self.terminals = Terminals(sandboxes)
+        self.interpreter = Interpreter(sandboxes)
         self.ports = Exposed(sandboxes, log)
 
     async def close(self) -> None:

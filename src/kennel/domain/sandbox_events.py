@@ -164,6 +164,33 @@ class ProcessStarted(Payload):
     timeout_ms: Count | UnsetType = UNSET
 
 
+class ContextCreated(Payload):
+    context_id: Short
+    language: Short
+    cwd: str | UnsetType = UNSET
+
+
+class ContextDeleted(Payload):
+    context_id: Short
+
+
+class CodeStarted(Payload):
+    run_id: Short
+    context: Short
+    code: Command
+    timeout_ms: Count | UnsetType = UNSET
+
+
+class CodeFinished(Payload):
+    run_id: Short
+    execution_count: Count | UnsetType = UNSET
+    status: Literal["ok", "error"] | UnsetType = UNSET
+    timed_out: bool | UnsetType = UNSET
+    interrupted: bool | UnsetType = UNSET
+    duration_ms: float | UnsetType = UNSET
+    error: Short | UnsetType = UNSET
+
+
 class PortExposed(Payload):
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     token: Short

@@ -34,6 +34,7 @@ MSG_DONTWAIT, MSG_NOSIGNAL, MSG_CMSG_CLOEXEC = 0x40, 0x4000, 0x40000000
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NAME = 4, 36, 15
 _FIONREAD, _F_SETPIPE_SZ = 0x541B, 1031
 _I32 = Struct("<i")
+_BACKLOG = 256
 _USUAL_NICE, _KILLING_NICE = -5, -20
 BIG_PIPE = 1024 * 1024
 
@@ -170,14 +171,39 @@ def connecting(host: str, port: int) -> Socket | None:
     return sock
 
 
+def local_listener(path: str) -> Socket:
+    """A Unix socket that listens at a path, for whoever is given its descriptor."""
+    sock = Socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def local(path: str) -> Socket | None:
+    """A connection to the Unix socket at a path, non-blocking; None when nobody listens or its queue is full."""
+    sock = Socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
 def socket_error(sock: Socket) -> int:
     """The errno a connection failed with; 0 when it stands."""
     return int(sock.getsockopt(SOL_SOCKET, _SO_ERROR))
 
 
 def no_delay(sock: Socket) -> None:
-    """What is written leaves at once."""
-    sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
+    """What is written leaves at once; a Unix socket knows no delay."""
+    if sock.family != _socket.AF_UNIX:
+        sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
 
 
 def no_more(sock: Socket) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .channel import Channel, Operation
     from .connection import Begin
     from .files import FileOperations
+    from .interpreting import Interpreter
     from .processes import ProcessOperations
     from .session import SessionOperations
     from .terminals import TerminalOperations
@@ -72,6 +73,7 @@ class Service:
             operations[f"archive.{verb}"] = self._archive(verb, accounts)
         operations |= self._background(accounts)
         operations["connect"] = self._tether
+        operations["interpreter"] = self._interpreter(accounts)
         return operations
 
     def _background(self, accounts: Accounts) -> dict[str, Begin]:
@@ -95,9 +97,23 @@ class Service:
 
     def _tether(self, channel: Channel, args: dict[str, Any]) -> Operation:
         """A connection to a port."""
-        from .tether import Tether
+        from .tether import to_port
 
-        return Tether(self.loop, channel, args)
+        return to_port(self.loop, channel, args)
+
+    def _interpreter(self, accounts: Accounts) -> Begin:
+        """A connection to the program that keeps the code contexts; the first one starts it."""
+        interpreter: Interpreter | None = None
+
+        def begin(channel: Channel, args: dict[str, Any]) -> Operation | None:
+            nonlocal interpreter
+            if interpreter is None:
+                from .interpreting import Interpreter
+
+                interpreter = Interpreter(self.loop, self.pool, accounts)
+            return interpreter.connect(channel)
+
+        return begin
 
     def _watch(self, accounts: Accounts) -> Begin:
         """Following a tree."""

@@ -1,7 +1,8 @@
-"""Owns one TCP connection to a port of the sandbox, carried over a channel: bytes both ways, within credit.
+"""Owns one connection to a server inside the sandbox, carried over a channel: bytes both ways, within credit.
 
-Begun by `connect`. Invariant: it reaches loopback of this sandbox and nothing else; at most a window of bytes waits for
-a server that does not read, and none is read from it that the peer has no room for.
+Begun by `connect` (a port) and `interpreter` (its own socket). Invariant: it reaches loopback of this sandbox and
+nothing else; at most a window of bytes waits for a server that does not read, and none is read from it that the peer
+has no room for.
 """
 
 from __future__ import annotations
@@ -16,24 +17,28 @@ from .refusal import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .channel import Channel
+
+    Dial = Callable[[], native.Socket | None]
 
 _PIECE = 128 * 1024
 
 
 class Tether:
-    """HEAD when it is connected, STDOUT for what the server sends, RESULT at the server's end."""
+    """HEAD when it is connected, STDOUT for what the server sends, RESULT at the server's end.
 
-    def __init__(self, loop: Loop, channel: Channel, args: dict[str, Any]) -> None:
-        port, host = launch.int_of(args, "port", 1, 65535), launch.text_of(args, "host")
-        if port is None or host not in (None, *HOSTS):
-            raise Refusal("INVALID_PORT", "a port of loopback is needed")
+    `dials` are tried one after the other; `refused` is what the caller hears when none connects.
+    """
+
+    def __init__(self, loop: Loop, channel: Channel, dials: list[Dial], head: dict[str, Any], refused: Refusal) -> None:
         self._loop = loop
         self._channel = channel
-        self._port = port
-        self._hosts = list(HOSTS if host is None else (host,))
+        self._dials = dials
+        self._head = head
+        self._refused = refused
         self._socket: native.Socket | None = None
         self._timer: Timer | None = None
         self._error = 0
@@ -49,18 +54,16 @@ class Tether:
 
     def _next(self) -> None:
         self._drop()
-        while self._hosts and self._channel.open:
-            sock = native.connecting(self._hosts.pop(0), self._port)
+        while self._dials and self._channel.open:
+            sock = self._dials.pop(0)()
             if sock is not None:
                 self._socket = sock
                 self._timer = self._loop.later(PATIENCE, self._next)
                 self._events = WRITE
                 self._loop.watch(sock.fileno(), WRITE, self._arrived)
                 return
-        why = strerror(self._error or EHOSTUNREACH)
-        self._channel.refuse(
-            Refusal("SERVICE_NOT_RESPONDING", f"nothing answers on port {self._port}: {why}", port=self._port)
-        )
+        self._refused.message += f": {strerror(self._error or EHOSTUNREACH)}"
+        self._channel.refuse(self._refused)
 
     def _arrived(self, events: int) -> None:
         sock = self._socket
@@ -78,7 +81,7 @@ class Tether:
         self._loop.forget(sock.fileno())
         self._events = 0
         self._channel.opened()
-        self._channel.head({"port": self._port})
+        self._channel.head(self._head)
         self._arm()
 
     # --- moving bytes
@@ -174,6 +177,20 @@ class Tether:
 
     def close(self) -> None:
         """The peer is done with it."""
-        self._hosts.clear()
+        self._dials.clear()
         self._drop()
         self._channel.end(framing.RESULT, {})
+
+
+def to_port(loop: Loop, channel: Channel, args: dict[str, Any]) -> Tether:
+    """A connection to a port of loopback: the `host` asked for, or whichever answers."""
+    port, host = launch.int_of(args, "port", 1, 65535), launch.text_of(args, "host")
+    if port is None or host not in (None, *HOSTS):
+        raise Refusal("INVALID_PORT", "a port of loopback is needed")
+    number = port
+
+    def dial(host: str) -> Dial:
+        return lambda: native.connecting(host, number)
+
+    refused = Refusal("SERVICE_NOT_RESPONDING", f"nothing answers on port {port}", port=port)
+    return Tether(loop, channel, [dial(each) for each in (HOSTS if host is None else (host,))], {"port": port}, refused)

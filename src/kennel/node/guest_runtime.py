@@ -1,4 +1,4 @@
-"""Owns the folder mounted read-only at `/.kennel`: interpreter, loader, shared libraries, standard library, guest.
+"""Owns the folder mounted read-only at `/.kennel`: interpreter, loader, libraries, guest, a Jupyter kernel's packages.
 
 Called once at the node's start. Invariant: it depends on nothing in the sandbox's image (the loader is started by
 path with its own library path), so it works on an image without Python and on musl; it is named by its contents.
@@ -16,11 +16,13 @@ import sysconfig
 from pathlib import Path
 
 from kennel.domain.container import INTERPRETER, RUNTIME_MOUNT
+from kennel.node import kernel_packages
 
 _SKIP = shutil.ignore_patterns(
     "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "config-*", "*.a",
     "_test*.so", "_ctypes_test*.so", "xxlimited*.so", "_tkinter*.so",
 )  # fmt: skip
+_CODE = frozenset((".py", ".mjs", ".cjs"))
 _LIBRARY = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.M)
 
 
@@ -53,8 +55,8 @@ def _guest_source() -> Path:
 
 
 def _digest() -> str:
-    found = hashlib.sha256(f"2 {sys.version} {_interpreter()}".encode())
-    for path in sorted(_guest_source().rglob("*.py")):
+    found = hashlib.sha256(f"3 {sys.version} {_interpreter()} {kernel_packages.stamp()}".encode())
+    for path in sorted(path for path in _guest_source().rglob("*") if path.suffix in _CODE):
         found.update(str(path.relative_to(_guest_source())).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 
@@ -81,6 +83,8 @@ def _fill(target: Path) -> None:
     needed = _libraries(_interpreter())
     for extension in (library / version / "lib-dynload").glob("*.so"):
         needed.update(_libraries(extension))
+    for extension in kernel_packages.copy(target / "kernel"):
+        needed.update({name: path for name, path in _libraries(extension).items() if target not in path.parents})
     for name, path in needed.items():
         shutil.copyfile(path.resolve(), library / name)
         (library / name).chmod(0o755)

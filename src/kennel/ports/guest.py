@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from kennel.domain.command import Chunk, Command, Outcome
 from kennel.ports.files import GuestFiles
+from kennel.ports.interpreter import GuestInterpreter
 from kennel.ports.processes import GuestProcesses, GuestTerminals, Wire
 from kennel.wire.errors import KennelError
 
@@ -53,6 +54,9 @@ class Guest(Protocol):
 
     @property
     def terminals(self) -> GuestTerminals: ...
+
+    @property
+    def interpreter(self) -> GuestInterpreter: ...
 
     async def connect(self, port: int, host: str | None = None) -> Wire:
         """A connection to a port of the sandbox's loopback; SERVICE_NOT_RESPONDING when nothing accepts."""

@@ -20,6 +20,7 @@ from kennel.relay import answers, run
 from kennel.relay.call import Call, Question
 from kennel.relay.feed import Feed
 from kennel.relay.files import RemoteFiles
+from kennel.relay.interpreter import RemoteInterpreter
 from kennel.relay.processes import RemoteProcesses
 from kennel.relay.run import RunCall, words
 from kennel.relay.terminals import RemoteTerminals, RemoteWire
@@ -206,6 +207,11 @@ class GuestLink(asyncio.BufferedProtocol):
     def terminals(self) -> RemoteTerminals:
         """The sandbox's terminals."""
         return RemoteTerminals(self)
+
+    @property
+    def interpreter(self) -> RemoteInterpreter:
+        """The sandbox's code contexts."""
+        return RemoteInterpreter(self)
 
     async def connect(self, port: int, host: str | None = None) -> RemoteWire:
         """A connection to a port of the sandbox's loopback; SERVICE_NOT_RESPONDING."""

@@ -15,6 +15,7 @@ from kennel.sdk._async.exec_stream import AsyncExecStream
 from kennel.sdk._async.files import AsyncFileMethods
 from kennel.sdk._async.following import AsyncFollowing
 from kennel.sdk._async.git import AsyncGitMethods
+from kennel.sdk._async.interpreter import AsyncInterpreterMethods
 from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
 from kennel.sdk._async.running import LINGER, AsyncRunningMethods
 from kennel.sdk._async.session import AsyncSession
@@ -30,7 +31,9 @@ from kennel.sdk.running import Collected
 from kennel.wire.results import ExecResult, SandboxView, SnapshotView
 
 
-class AsyncSandbox(AsyncFileMethods, AsyncGitMethods, AsyncRunningMethods, AsyncSnapshotMethods):
+class AsyncSandbox(
+    AsyncFileMethods, AsyncGitMethods, AsyncInterpreterMethods, AsyncRunningMethods, AsyncSnapshotMethods
+):
     """One sandbox, by its path."""
 
     def __init__(self, transport: AsyncTransport, route: str, name: str) -> None:

@@ -16,6 +16,7 @@ from kennel.sdk._sync.exec_stream import ExecStream
 from kennel.sdk._sync.files import FileMethods
 from kennel.sdk._sync.following import Following
 from kennel.sdk._sync.git import GitMethods
+from kennel.sdk._sync.interpreter import InterpreterMethods
 from kennel.sdk._sync.observation import LiveState, Processor
 from kennel.sdk._sync.running import LINGER, RunningMethods
 from kennel.sdk._sync.session import Session
@@ -31,7 +32,7 @@ from kennel.sdk.running import Collected
 from kennel.wire.results import ExecResult, SandboxView, SnapshotView
 
 
-class Sandbox(FileMethods, GitMethods, RunningMethods, SnapshotMethods):
+class Sandbox(FileMethods, GitMethods, InterpreterMethods, RunningMethods, SnapshotMethods):
     """One sandbox, by its path."""
 
     def __init__(self, transport: Transport, route: str, name: str) -> None:
