@@ -41,6 +41,7 @@ class Context:
         self._reason = "exited"
         self._gone = asyncio.Event()
         self._ready = False
+        self.told = False
 
     def facts(self) -> dict[str, Any]:
         """As it travels; times are milliseconds since 1970."""
@@ -82,7 +83,8 @@ class Context:
         """It never became ready: lets go of what was made for it."""
 
     def termination(self) -> Failure:
-        """What callers of an ended context hear."""
+        """What callers of an ended context hear; from then on one of them was `told`."""
+        self.told = True
         told = self.ended or {}
         why = {"deleted": "it was deleted", "unresponsive": "it did not let itself be interrupted and was killed"}
         how = told.get("signal") or f"exit code {told.get('exitCode')}"

@@ -114,13 +114,15 @@ class Hub:
         return context
 
     async def _default(self, request: dict[str, Any]) -> Context:
-        """The language's own context, made on first use; one that ended says so once and is then made anew."""
+        """The language's own context, made on first use; one that ended is made anew once somebody was told."""
         language = request["language"]
         async with self._making.setdefault(language, asyncio.Lock()):
             known = self._contexts.get(self._defaults.get(language, ""))
             if known is not None and known.ended is not None:
                 del self._defaults[language]
-                raise known.termination()
+                if not known.told:
+                    raise known.termination()
+                known = None
             if known is None:
                 known = await self._make(request)
                 self._defaults[language] = known.name

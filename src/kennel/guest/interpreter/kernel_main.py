@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 UNFIT = 64
+CHART = "application/vnd.kennel.chart+json"
 _WRITTEN = 0.2
 """Seconds a cell's end waits for what its programs wrote to the kernel's descriptors."""
 _HOMES = ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR")
@@ -101,8 +102,10 @@ def drained() -> None:
 
 
 def show(formatter: Any) -> None:
-    """Plain dictionaries and lists are shown as JSON too."""
+    """Plain dictionaries and lists are shown as JSON too, and figures as a chart's data."""
     import json
+    import os
+    import runpy
 
     def as_json(value: Any) -> Any:
         try:
@@ -113,6 +116,11 @@ def show(formatter: Any) -> None:
 
     for kind in (dict, list):
         formatter.formatters["application/json"].for_type(kind, as_json)
+    charts: Any = type(formatter.formatters["application/json"])(parent=formatter)
+    charts.format_type = CHART
+    chart_of = runpy.run_path(f"{os.path.dirname(os.path.abspath(__file__))}/kernel_charts.py")["chart_of"]
+    charts.for_type_by_name("matplotlib.figure", "Figure", chart_of)
+    formatter.formatters[CHART] = charts
 
 
 if __name__ == "__main__":

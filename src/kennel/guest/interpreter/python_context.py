@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,8 +28,6 @@ from .cell import Cell, Failure
 from .context import READY_SECONDS, Context
 
 KERNEL_MAIN = str(Path(__file__).parent / "kernel_main.py")
-UNFIT = 64
-"""Exit code of a Python that the packages do not fit."""
 _ASK_AGAIN = 0.25
 _DELIMITER = b"<IDS|MSG>"
 _MOST_MESSAGE = 128 * 1024 * 1024
@@ -83,10 +82,12 @@ class PythonContext(Context):
         for words in self._pythons():
             if await self._try(words):
                 return
+        if self._asked is None:
+            raise Failure("INTERPRETER_NOT_READY", "no kernel started", **(self.ended or {}))
         raise Failure(
             "NOT_SUPPORTED",
-            f"{self._asked or self._own[-1]} is no Python the kernel's packages fit",
-            hint="a context takes a Python of the version Kennel itself runs on, with glibc",
+            f"{self._asked} is no Python the kernel's packages fit",
+            hint=f"it has to be {sys.implementation.cache_tag} with glibc, as Kennel's own is",
         )
 
     def _connect(self) -> None:
@@ -130,10 +131,10 @@ class PythonContext(Context):
         if greeting in done:
             self._ready = True
             return True
-        if gone in done and process.returncode == UNFIT:
-            return False
+        if gone in done:
+            return False  # the packages do not fit it, or it is broken in a way of its own
         await self.kill("exited")
-        raise Failure("INTERPRETER_NOT_READY", "the kernel did not start", contextId=self.name, **(self.ended or {}))
+        raise Failure("INTERPRETER_NOT_READY", f"the kernel did not answer for {READY_SECONDS:g} s")
 
     async def _greet(self) -> None:
         """Until the kernel has answered, and was heard on its publishing channel: nothing it says is missed then."""
