@@ -16,8 +16,8 @@ from typing import Any
 
 from .cell import Cell, Failure
 
-GRACE = 5.0
-"""Seconds a program that was interrupted for its limit has to come back, before it is killed."""
+AGAIN, GRACE = 5.0, 10.0
+"""Seconds after which a program that was interrupted for its limit is so again, and is killed."""
 MOST_WAITING = 64
 READY_SECONDS = 60.0
 
@@ -144,11 +144,15 @@ class Context:
             self._cell, self._used = None, time()
 
     def _expire(self, cell: Cell, timers: list[asyncio.TimerHandle]) -> None:
-        """Its time is up: an interrupt, again after a second, and the end of the whole context after GRACE."""
+        """Its time is up: an interrupt, again after AGAIN, and the end of the whole context after GRACE.
+
+        Not sooner: a second interrupt would cut off the traceback that answers the first, which takes a second or two
+        when it is a kernel's first and the machine is busy.
+        """
         cell.timed_out = True
         loop = asyncio.get_running_loop()
         self.strike()
-        timers.append(loop.call_later(1.0, self.strike))
+        timers.append(loop.call_later(AGAIN, self.strike))
         timers.append(loop.call_later(GRACE, lambda: asyncio.ensure_future(self.kill("unresponsive"))))
 
     async def execute(self, cell: Cell) -> None:
