@@ -47,8 +47,13 @@ class FakeSnapshots:
         self._one(id_)
         return DiffView(added=1, changed=0, removed=0, paths=[PathChange(path="a", change="added")], truncated=False)
 
-    async def rollback(self, who: Any, project: str, path: str, id_: str) -> SandboxView:
-        self._one(id_)
+    async def rollback(
+        self, who: Any, project: str, path: str, id_: str | None, *, before: int | None = None
+    ) -> SandboxView:
+        if before is not None:
+            self.calls.append(("before", before))
+            return self._view(path)
+        self._one(id_ or "")
         return self._view(path)
 
     async def fork(self, who: Any, project: str, path: str, new_path: str, **words: Any) -> SandboxView:

@@ -29,6 +29,7 @@ from kennel.control.fleet import Fleet, Pet
 from kennel.control.git import Git
 from kennel.control.keys import Keys
 from kennel.control.observation import Observation
+from kennel.control.points import Points
 from kennel.control.pool import Pool
 from kennel.control.projection import Projections
 from kennel.control.projects import Projects
@@ -37,7 +38,7 @@ from kennel.control.recorder import Recorder
 from kennel.control.rooms import Rooms
 from kennel.control.running import Running
 from kennel.control.sandboxes import Sandboxes
-from kennel.control.snapshots import Snapshots
+from kennel.control.snapshots import Snapshots, book
 from kennel.control.streams import Streams
 from kennel.control.turns import TurnOptions
 from kennel.control.upkeep import Upkeep
@@ -70,6 +71,7 @@ class Loops:
     running: Running
     egress: Egress
     upkeep: Upkeep
+    points: Points
 
     def start(self, settings: Settings) -> None:
         self.recorder.start()
@@ -91,6 +93,7 @@ class Loops:
         await self.pool.close()
         await self.reconciler.put_all_to_sleep()
         await self.fleet.close()
+        await self.points.close()
         await self.egress.close()
         await self.recorder.close()
         await self.projections.save()
@@ -120,10 +123,10 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     catalogue = Catalogue(log, projections)
     blobs = _blobs(settings)
     fleet = _fleet(settings, node, blobs, projections)
-    # A limited type must not have its places taken by containers that nobody asked for.
-    pool = Pool(fleet, settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0)
+    pool = Pool(fleet, _waiting(settings))
     recorder = Recorder(log)
-    sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder)
+    points = Points(fleet, recorder, blobs, partial(book, log))
+    sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder, points.before)
     known = partial(_names, projects)
     egress = _egress(settings, log, fleet, known)
     reconciler = Reconciler(known, catalogue, fleet, pool, sandboxes)
@@ -150,8 +153,13 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     )
     upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every, settings.collect_every)
     return services, Loops(
-        log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress, upkeep
+        log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress, upkeep, points
     )
+
+
+def _waiting(settings: Settings) -> int:
+    """How many pets-in-waiting: a limited type must not have its places taken by containers that nobody asked for."""
+    return settings.warm_pool if settings.node and "basic" not in settings.max_instances else 0
 
 
 async def _keys(settings: Settings, log: SqlEventLog, projects: Projects) -> Keys:

@@ -39,6 +39,9 @@ def create(
     leave_out: LeftOut = (),
     keep_node_modules: KeepModules = False,
     keep_ignored: KeepIgnored = False,
+    points: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Take a point before each command.")
+    ] = False,
     request_id: Annotated[str | None, Parameter(help="Names this one creation, to repeat it safely.")] = None,
     flags: Flags = DEFAULTS,
 ) -> None:
@@ -54,6 +57,7 @@ def create(
             keep_alive=keep_alive or None,
             labels=pairs(label, "--label") or None,
             leave_out=_left_out(leave_out, keep_node_modules, keep_ignored) or None,
+            points=points or None,
             request_id=request_id,
         )
         _report(box.info(), flags)
@@ -72,6 +76,9 @@ def set_(
     leave_out_default: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Leave out what a new sandbox does.")
     ] = False,
+    points: Annotated[
+        bool | None, Parameter(show_default=False, help="Whether to take a point before each command.")
+    ] = None,
     flags: Flags = DEFAULTS,
 ) -> None:
     """Change a sandbox's settings; what is not named stays. Patterns replace those of before."""
@@ -81,6 +88,8 @@ def set_(
             box.set_sleep_after(int(sleep_after) if sleep_after.isdecimal() else sleep_after)
         if keep_alive is not None:
             box.set_keep_alive(keep_alive)
+        if points is not None:
+            box.set_points(points)
         words = _left_out(leave_out, keep_node_modules, keep_ignored)
         if words or leave_out_default:
             box.set_leave_out(words)
@@ -209,10 +218,17 @@ def snapshots(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
 
 
 @app.command
-def rollback(name: Name, snapshot: str, /, *, flags: Flags = DEFAULTS) -> None:
+def rollback(
+    name: Name,
+    snapshot: Annotated[str | None, Parameter(help="The id of a snapshot.")] = None,
+    /,
+    *,
+    before: Annotated[int | None, Parameter(help="The offset of a command: to what was there before it.")] = None,
+    flags: Flags = DEFAULTS,
+) -> None:
     """Make a sandbox's files those of a snapshot again; what runs in it ends."""
     with flags.client() as itx:
-        _report(itx.sandboxes.get(name).rollback(snapshot), flags)
+        _report(itx.sandboxes.get(name).rollback(snapshot, before=before), flags)
 
 
 def _list_snapshots(found: list[SnapshotView], flags: Flags) -> None:

@@ -58,6 +58,7 @@ class Admission(Protocol):
     """How a command gets at a running sandbox; control/sandboxes.py."""
 
     def guest(self, who: Principal, project: str, path: str) -> Any: ...
+    async def point(self, project: str, path: str, live: Live) -> None: ...
     async def ran_out_of_memory(self, live: Live, outcome: Outcome) -> bool: ...
 
 
@@ -268,6 +269,7 @@ class ExecStreams:
         finished: dict[str, Any] = {"execId": stream.id, "error": "INTERRUPTED", "timedOut": False}
         try:
             async with self._sandboxes.guest(who, project, path) as (live, state):
+                await self._sandboxes.point(project, path, live)
                 note = fact(who, "sandbox/exec-started", creation.started(stream.id, command))
                 await self._recorder.note(project, path, note)
                 try:

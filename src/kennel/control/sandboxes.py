@@ -7,7 +7,7 @@ before the call returns; looking never wakes, creates or extends a life.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -42,16 +42,23 @@ _NO_CLAIM = frozenset({"SANDBOX_EXISTS", "SANDBOX_DESTROYED"})
 
 
 class Sandboxes:
-    """The lifecycle service."""
+    """The lifecycle service; `before_command` is called, where a sandbox asks for points, before one is told of."""
 
     def __init__(
-        self, catalogue: Catalogue, projections: Projections, fleet: Fleet, pool: Pool, recorder: Recorder
+        self,
+        catalogue: Catalogue,
+        projections: Projections,
+        fleet: Fleet,
+        pool: Pool,
+        recorder: Recorder,
+        before_command: Callable[[Pet, Live], Awaitable[None]],
     ) -> None:
         self._catalogue = catalogue
         self._projections = projections
         self._fleet = fleet
         self._pool = pool
         self._recorder = recorder
+        self._before_command = before_command
 
     async def create(
         self, who: Principal, project: str, path: str, options: CreateOptions, request_id: str | None
@@ -156,6 +163,7 @@ class Sandboxes:
         keep_alive: bool | UnsetType = UNSET,
         labels: dict[str, str] | UnsetType = UNSET,
         leave_out: dict[str, Any] | UnsetType = UNSET,
+        points: bool | UnsetType = UNSET,
     ) -> SandboxView:
         """Changes habits and labels; what is UNSET stays. `leave_out` replaces what was set before."""
         payload: dict[str, Any] = {}
@@ -168,6 +176,8 @@ class Sandboxes:
             payload["labels"] = creation.check_labels(labels)
         if leave_out is not UNSET:
             payload["leaveOut"] = checked_leave_out(leave_out)
+        if points is not UNSET:
+            payload["points"] = points
         return await self._configure(who, project, path, payload)
 
     async def set_env(self, who: Principal, project: str, path: str, env: dict[str, str | None]) -> SandboxView:
@@ -240,6 +250,8 @@ class Sandboxes:
         note = creation.started(secrets.token_hex(8), command)
         async with self._fleet.admitted(pet, who) as live:
             state = await self._projections.get(project, path)
+            if state.points:
+                await self._before_command(pet, live)
             await self._recorder.note(project, path, fact(who, "sandbox/exec-started", note))
             finished: dict[str, Any] = {"execId": note["execId"], "error": "INTERRUPTED", "timedOut": False}
             try:
@@ -253,6 +265,12 @@ class Sandboxes:
             finally:
                 await self._recorder.note(project, path, fact(who, "sandbox/exec-finished", finished))
             return outcome, await self.ran_out_of_memory(live, outcome)
+
+    async def point(self, project: str, path: str, live: Live) -> None:
+        """Takes a point, if the sandbox asks for them, for a command that is about to be told to the log."""
+        _, pet, state = await self._alive(project, path)
+        if state.points:
+            await self._before_command(pet, live)
 
     async def ran_out_of_memory(self, live: Live, outcome: Outcome) -> bool:
         """Whether a process of the sandbox was killed for want of memory since this was asked last."""

@@ -127,12 +127,20 @@ class Snapshots:
             truncated=total > len(paths),
         )
 
-    async def rollback(self, who: Principal, project: str, path: str, id_: str) -> SandboxView:
-        """Makes the sandbox's files those of the snapshot. What runs ends; a sandbox that ran runs again afterwards."""
+    async def rollback(
+        self, who: Principal, project: str, path: str, id_: str | None = None, *, before: int | None = None
+    ) -> SandboxView:
+        """Makes the sandbox's files those of the snapshot. What runs ends; a sandbox that ran runs again afterwards.
+
+        `before`, instead of an id: the newest point taken before the command whose `exec-started` is at that offset.
+        """
         _, pet, _ = await self._find(project, path)
-        wanted = await self._one(project, path, id_)
-        await self._fleet.workspaces.ensure([layer for stack in wanted.stacks for layer in stack])
-        payload: dict[str, Any] = {"backupId": id_, "layers": list(wanted.layers)}
+        if before is not None:
+            wanted = await self._before(project, path, before)
+        else:
+            wanted = await self._one(project, path, id_ or "")
+        await self._here(wanted)
+        payload: dict[str, Any] = {"backupId": wanted.id, "layers": list(wanted.layers)}
         payload |= {
             word: list(stack) for word, stack in (("root", wanted.root), ("usr", wanted.usr)) if stack is not None
         }
@@ -149,6 +157,28 @@ class Snapshots:
         if was_running:
             await self._fleet.start(pet, who)
         return await self._sandboxes.get(project, path)
+
+    async def _before(self, project: str, path: str, offset: int) -> Snapshot:
+        """The point for a command; VALIDATION_FAILED where none began, SNAPSHOT_NOT_FOUND where there is no point."""
+        events = await self._log.read(project, path, after=offset - 1, limit=1)
+        if [(each.offset, each.type) for each in events] != [(offset, "sandbox/exec-started")]:
+            raise _invalid("before", f"no command of {path} began at offset {offset}")
+        found = snapshot.point_before((await self._book(project, path)).values(), offset)
+        if found is None:
+            raise error(
+                "SNAPSHOT_NOT_FOUND",
+                f"{path} has no point from before offset {offset}",
+                hint=f'points are taken while "points" is true; the last {snapshot.KEPT_POINTS} are kept',
+                admitted="no",
+            )
+        return found
+
+    async def _here(self, wanted: Snapshot) -> None:
+        """Brings a snapshot's layers to this machine, and those of a point to the store: a pointer may move there."""
+        layers = [layer for stack in wanted.stacks for layer in stack]
+        await self._fleet.workspaces.ensure(layers)
+        if wanted.reason == snapshot.POINT:
+            await self._fleet.workspaces.upload(layers)
 
     async def fork(
         self,
@@ -171,6 +201,7 @@ class Snapshots:
             base = await self._keep(who, pet, state.leave_out, Asked("fork"))
         else:
             base = await self._one(project, path, snapshot_id)
+            await self._here(base)
         options = _options(claim, state, keep_secrets)
         origin: dict[str, Any] = {
             "backupId": f"bk{secrets.token_hex(10)}",
@@ -270,6 +301,7 @@ def _options(claim: Claim, state: Projection, keep_secrets: bool) -> CreateOptio
         keep_alive=state.keep_alive,
         labels=state.labels,
         leave_out=state.leave_out,
+        points=state.points,
     )
 
 

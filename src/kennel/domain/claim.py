@@ -68,6 +68,8 @@ def payload_of(
         payload["env"] = options.env
     if options.leave_out:
         payload["leaveOut"] = options.leave_out
+    if options.points:
+        payload["points"] = True
     if options.origin is not None:
         payload["origin"] = options.origin
     return payload
@@ -93,6 +95,7 @@ def claim_of(event: Event, *, fresh: bool = False) -> Claim:
         persist=p["persist"],
         labels=p["labels"],
         leave_out=p.get("leaveOut", {}),
+        points=p.get("points", False),
         origin=p.get("origin"),
     )
     return Claim(

@@ -15,8 +15,8 @@ from kennel.domain.instance_type import DEFAULT
 class CreateOptions:
     """A new sandbox: size, image, walls, habits. `sleep_after` is seconds or text such as `10m`; None: the default.
 
-    `leave_out` is what snapshots leave out (`nodeModules`, `gitignore`, `patterns`); `origin` the backup that a fork
-    begins as, in the words of `backup-created`.
+    `leave_out` is what snapshots leave out (`nodeModules`, `gitignore`, `patterns`); `points` asks
+    for a point before each command; `origin` is the backup that a fork begins as, in the words of `backup-created`.
     """
 
     instance_type: str = DEFAULT
@@ -28,4 +28,5 @@ class CreateOptions:
     persist: str = "workspace"
     labels: dict[str, str] = field(default_factory=dict)
     leave_out: dict[str, Any] = field(default_factory=dict)
+    points: bool = False
     origin: dict[str, Any] | None = None

@@ -104,6 +104,8 @@ def birth(who: Principal, claim: Claim) -> list[NewEvent]:
         settings["labels"] = options.labels
     if options.leave_out:
         settings["leaveOut"] = options.leave_out
+    if options.points:
+        settings["points"] = True
     if settings:
         events.append(fact(who, "sandbox/configured", settings, key=f"first-configured:{claim.sandbox_id}"))
     if options.origin is not None:
@@ -134,6 +136,7 @@ def view(claim: Claim, state: Projection) -> SandboxView:
         last_backup_id=state.last_backup_id,
         leave_out=state.leave_out if state.status else options.leave_out,
         last_backup_at=state.workspace.saved_at if state.last_backup_id is not None else None,
+        points=state.points if state.status else options.points,
     )
 
 

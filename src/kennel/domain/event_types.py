@@ -194,6 +194,10 @@ EVENT_TYPES: dict[str, EventType] = {
             "sandbox/backup-created", sandbox.BackupCreated, _OWN, _LIFE,
             "the files are safe under this id, as these layers (the topmost first)",
         ),
+        EventType(
+            "sandbox/point-taken", sandbox.PointTaken, _OWN, _LIFE,
+            "the files as they were before the command that comes next; these layers are on its machine alone",
+        ),
         EventType("sandbox/rolled-back", sandbox.RolledBack, _OWN, _LIFE, "the files are those of this earlier backup"),
         EventType("sandbox/compacted", sandbox.Compacted, _OWN, _LIFE, "the same files, as fewer layers"),
         EventType("sandbox/snapshot-deleted", sandbox.Backup, _OWN, _LIFE, "this snapshot is gone"),

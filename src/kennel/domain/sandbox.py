@@ -13,7 +13,7 @@ import msgspec
 from kennel.domain.event import Event, trusted
 from kennel.wire.errors import KennelError, error
 
-VERSION = 3
+VERSION = 4
 """Rises with every change of the fold; checkpoints of another version are replayed from the start."""
 PROCESSOR = "sandbox"
 
@@ -76,6 +76,7 @@ class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     requested: Literal["sleep", "kill", "destroy"] | None = None
     workspace: Workspace = Workspace()
     leave_out: dict[str, Any] = {}
+    points: bool = False
 
 
 EMPTY = Projection()
@@ -121,6 +122,7 @@ def _configured(state: Projection, payload: dict[str, Any]) -> Projection:
         ("keepAlive", "keep_alive"),
         ("labels", "labels"),
         ("leaveOut", "leave_out"),
+        ("points", "points"),
     ):
         if word in payload:
             changes[field] = payload[word]

@@ -44,6 +44,7 @@ class CreateRequested(Payload):
     keep_alive: bool | UnsetType = UNSET
     env: dict[str, str | None] | UnsetType = UNSET
     leave_out: LeaveOut | UnsetType = UNSET
+    points: bool | UnsetType = UNSET
     origin: BackupCreated | UnsetType = UNSET
 
 
@@ -73,6 +74,7 @@ class Configured(Payload):
     keep_alive: bool | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
     leave_out: LeaveOut | UnsetType = UNSET
+    points: bool | UnsetType = UNSET
 
 
 class StartRequested(Payload):
@@ -114,6 +116,18 @@ class BackupCreated(Payload):
     duration_ms: float | UnsetType = UNSET
     frozen_ms: float | UnsetType = UNSET
     origin: Origin | UnsetType = UNSET
+
+
+class PointTaken(Payload):
+    """As `backup-created`, of a point: its layers are on the sandbox's machine alone."""
+
+    backup_id: Short
+    layers: Layers
+    root: Layers | UnsetType = UNSET
+    usr: Layers | UnsetType = UNSET
+    bytes: Count | UnsetType = UNSET
+    duration_ms: float | UnsetType = UNSET
+    frozen_ms: float | UnsetType = UNSET
 
 
 class RolledBack(Payload):

@@ -1,7 +1,8 @@
 """Owns what snapshots a sandbox has: the fold of its stream's events about backups.
 
 Called by control/snapshots.py and upkeep. Invariant: a snapshot somebody named stays until it is deleted or its time is
-over; of those that Kennel made by itself the last KEPT stay, and all go when the workspace expires.
+over; of those that Kennel made by itself the last KEPT stay, and of points the last KEPT_POINTS; all of these go when
+the workspace expires.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kennel.domain.event import Event, trusted
 
 TYPES = (
     "sandbox/backup-created",
+    "sandbox/point-taken",
     "sandbox/rolled-back",
     "sandbox/compacted",
     "sandbox/snapshot-deleted",
@@ -23,13 +25,16 @@ TYPES = (
     "sandbox/destroyed",
 )
 KEPT = 8
+KEPT_POINTS = 16
+POINT = "point"
 _ASKED = frozenset({"snapshot", "fork"})
 
 
 class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One snapshot. `size` is what it added to the store, in bytes; times are ISO 8601 in UTC."""
+    """One snapshot. `offset` is its event's, `size` the bytes it added to the store; times are ISO 8601 in UTC."""
 
     id: str
+    offset: int
     name: str | None
     reason: str
     created_at: str
@@ -59,8 +64,12 @@ def fold(events: Iterable[Event]) -> dict[str, Snapshot]:
             continue
         payload = event.payload
         if event.type == "sandbox/backup-created" and "layers" in payload:
-            made = _made(payload, event.created_at)
+            made = _made(payload, event)
             found[made.id], current = made, made.id
+            _forget_old(found)
+        elif event.type == "sandbox/point-taken":
+            made = _made({**payload, "reason": POINT}, event)
+            found[made.id] = made
             _forget_old(found)
         elif event.type == "sandbox/rolled-back":
             current = payload["backupId"]
@@ -75,11 +84,13 @@ def fold(events: Iterable[Event]) -> dict[str, Snapshot]:
     return found
 
 
-def _made(payload: dict[str, Any], created_at: str) -> Snapshot:
+def _made(payload: dict[str, Any], event: Event) -> Snapshot:
+    created_at = event.created_at
     ttl = payload.get("ttlSeconds")
     ends = None if ttl is None else datetime.fromisoformat(created_at) + timedelta(seconds=ttl)
     return Snapshot(
         id=payload["backupId"],
+        offset=event.offset,
         name=payload.get("name"),
         reason=payload.get("reason", "requested"),
         created_at=created_at,
@@ -104,6 +115,13 @@ def _asked(snapshot: Snapshot) -> bool:
 
 
 def _forget_old(found: dict[str, Snapshot]) -> None:
-    automatic = [id_ for id_, each in found.items() if not _asked(each)]
-    for id_ in automatic[:-KEPT]:
+    points = [id_ for id_, each in found.items() if each.reason == POINT]
+    automatic = [id_ for id_, each in found.items() if each.reason != POINT and not _asked(each)]
+    for id_ in (*points[:-KEPT_POINTS], *automatic[:-KEPT]):
         del found[id_]
+
+
+def point_before(found: Iterable[Snapshot], offset: int) -> Snapshot | None:
+    """The newest point that was taken before the event at `offset`; None when there is none any more."""
+    points = [each for each in found if each.reason == POINT and each.offset < offset]
+    return max(points, key=lambda each: each.offset, default=None)

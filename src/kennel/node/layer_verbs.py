@@ -1,4 +1,4 @@
-"""Owns the commands about layers: pack, drop, merge, compare, export, hand out, take in, list, remove.
+"""Owns the commands about layers: pack, point, drop, merge, compare, export, hand out, take in, list, remove.
 
 Called by server, on threads of their own: each may take minutes. Invariant: what control says (digests, tokens, paths)
 is checked here; a descriptor that came with a command is closed by the server, whatever happens.
@@ -14,7 +14,11 @@ from typing import Any
 from kennel.domain import exclusion
 from kennel.domain.layer import digest
 from kennel.domain.stack import HARD_DEPTH
+from kennel.node.freezer import Freezer
 from kennel.node.pack import LeftOut
+from kennel.node.packer import Progress
+from kennel.node.record import Record
+from kennel.node.rootfs import Places
 from kennel.node.unit import Units
 from kennel.wire import node as wire
 from kennel.wire.errors import error
@@ -22,13 +26,31 @@ from kennel.wire.errors import error
 Answer = tuple[Any, list[int]]
 
 MAX_NAMES = 64
+MAX_MARK = 64
 
 
 def pack(units: Units, request: wire.Pack, given: Sequence[int]) -> Answer:
     names = [name for name in request.names if name and "/" not in name and "\0" not in name and len(name) < 256]
     if len(names) != len(request.names) or len(names) > MAX_NAMES:
         raise error("VALIDATION_FAILED", f"at most {MAX_NAMES} names, each of one element", admitted="no")
-    return units.pack(request.sandbox, LeftOut(_paths(given), names), live=request.live), []
+    left_out = LeftOut(_paths(given), names)
+
+    def work(places: Places, record: Record, freezer: Freezer | None, look: Progress) -> wire.Packed | None:
+        return units.uppers.pack(places, record, left_out, freezer, look)
+
+    return units.pack(request.sandbox, work, live=request.live), []
+
+
+def point(units: Units, request: wire.Point, _: Sequence[int]) -> Answer:
+    if len(request.seen) > MAX_MARK:
+        raise error("VALIDATION_FAILED", "not a mark of a point", admitted="no")
+
+    def work(places: Places, record: Record, freezer: Freezer | None, look: Progress) -> wire.Pointed:
+        if freezer is None:
+            raise error("RESOURCE_BUSY", "the sandbox does not run", admitted="no")
+        return units.uppers.point(places, record, request.seen, freezer, look)
+
+    return units.pack(request.sandbox, work, live=True), []
 
 
 def _paths(given: Sequence[int]) -> list[bytes]:
@@ -110,6 +132,7 @@ def remove_layer(units: Units, request: wire.RemoveLayer, _: Sequence[int]) -> A
 
 VERBS: dict[type, Callable[[Units, Any, Sequence[int]], Answer]] = {
     wire.Pack: pack,
+    wire.Point: point,
     wire.DropDisk: drop_disk,
     wire.Compact: compact,
     wire.Compare: compare,

@@ -51,6 +51,23 @@ class Upper:
 
 
 @dataclass(frozen=True, slots=True)
+class Manner:
+    """How an image is made: `salt` makes it nobody else's, `small` spares the pass before the freeze."""
+
+    salt: str = ""
+    small: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What uppers hold: names, bytes, and a mark to know them by; an empty one where that cannot be."""
+
+    mark: str
+    names: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """How many paths differ, and an open file with them: `A`, `C` or `R`, the path, a NUL, for each."""
 
@@ -74,6 +91,7 @@ class Packing:
         freezer: Freezer | None = None,
         progress: Progress | None = None,
         caps: Caps | None = None,
+        manner: Manner = Manner(),
     ) -> LayerInfo:
         """The upper as a new layer of the cache. With a freezer the sandbox may run: it is frozen for one pass.
 
@@ -87,7 +105,15 @@ class Packing:
             if left_out.paths or left_out.names:
                 roots += [held.enter_context(self._layer(name)) for name in upper.below]
             bottom = not (upper.below or upper.on_image)
-            return self._build(roots, 1, bottom, left_out, caps, freezer, progress)
+            return self._build(roots, 1, bottom, left_out, caps, freezer, progress, manner)
+
+    def look(self, folders: Sequence[Path], caps: Caps, *, sync: bool) -> Look:
+        """What the uppers `folders` of one disk hold now, without reading any content; see packing/look."""
+        with ExitStack() as held:
+            roots = [held.enter_context(_tree(str(folder))) for folder in folders]
+            words = {"job": "look", "max_entries": caps.entries, "max_bytes": caps.bytes, "sync": sync}
+            found = self._packer.run(words, roots, seconds=caps.seconds, max_image=0)
+            return Look("" if found["young"] else found["mark"], found["names"], found["bytes"])
 
     def compact(
         self,
@@ -150,11 +176,13 @@ class Packing:
         caps: Caps | None,
         freezer: Freezer | None,
         progress: Progress | None,
+        manner: Manner = Manner(),
     ) -> LayerInfo:
         asked = caps or self._caps
         words = {
             "job": "pack", "merged": merged, "bottom": bottom, "live": freezer is not None,
             "names": list(left_out.names), "max_bytes": asked.bytes, "max_entries": asked.entries,
+            "salt": manner.salt, "small": manner.small,
         }  # fmt: skip
         with _listing(left_out.paths) as listed:
             token, image = self._layers.begin()
@@ -195,11 +223,16 @@ class Packing:
 @contextmanager
 def _upper(upper: Upper) -> Iterator[int]:
     """The upper with the sandbox's own ids, as a read-only mount at no path."""
-    with idmap.mapping(upper.id_base, reverse=True) as userns:
-        try:
-            tree = linux.detached(str(upper.folder), userns)
-        except OSError as failure:
-            raise error("FILESYSTEM_ERROR", f"the sandbox's disk cannot be read: {failure.strerror}") from failure
+    with idmap.mapping(upper.id_base, reverse=True) as userns, _tree(str(upper.folder), userns) as tree:
+        yield tree
+
+
+@contextmanager
+def _tree(folder: str, userns: int | None = None) -> Iterator[int]:
+    try:
+        tree = linux.detached(folder, userns)
+    except OSError as failure:
+        raise error("FILESYSTEM_ERROR", f"the sandbox's disk cannot be read: {failure.strerror}") from failure
     try:
         yield tree
     finally:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from kennel.domain.capacity import Limits, Machine, Promised, refusal
@@ -39,18 +40,19 @@ from kennel.node import (
 )
 from kennel.node.freezer import Freezer
 from kennel.node.gateway_link import GatewayLink
-from kennel.node.pack import Difference, LeftOut, Upper
+from kennel.node.pack import Difference, Upper
 from kennel.node.record import Record, Records
 from kennel.node.trust import Trust
-from kennel.node.uppers import Lower, Stacks, Uppers
+from kennel.node.uppers import Lower, Stacks, Uppers, Work
 from kennel.ports.runtime import Images, Runtime
 from kennel.steps import step
 from kennel.wire.errors import KennelError, error
-from kennel.wire.node import Counters, Packed, Started
+from kennel.wire.node import Counters, Started
 
 log = logging.getLogger("kennel.unit")
 
 BACKLOG = 64
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +211,8 @@ class Units:
         held = (self.places(record.sandbox).held for record in self.records.all())
         return {layer for path in held if path.exists() for layer in json.loads(path.read_text())}
 
-    def pack(self, sandbox: str, left_out: LeftOut, *, live: bool) -> Packed | None:
-        """The sandbox's uppers as layers of this machine; None when nothing ever ran on its disk.
+    def pack(self, sandbox: str, work: Work[T], *, live: bool) -> T:
+        """What `work` makes of the sandbox's uppers.
 
         A live pack freezes the sandbox for a moment. A stop that comes meanwhile ends the pack (OPERATION_INTERRUPTED).
         """
@@ -226,7 +228,7 @@ class Units:
 
             stopper = Freezer(self.tree, self.group(sandbox)) if live else None
             with self.uppers.opened(places, running=running):
-                return self.uppers.pack(places, record, left_out, stopper, look)
+                return work(places, record, stopper, look)
 
     def compare(self, old: list[str], new: list[str], sandbox: str | None) -> Difference:
         """What `new`, or the sandbox's workspace as it is now, has otherwise than `old`."""

@@ -11,20 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from kennel.domain.layer import LayerInfo
 from kennel.domain.stack import pushed
 from kennel.node import disk, loop, rootfs, stack
 from kennel.node.freezer import Freezer
 from kennel.node.layers import Layers
-from kennel.node.pack import LeftOut, Packing, Upper
+from kennel.node.pack import Caps, LeftOut, Manner, Packing, Upper
 from kennel.node.packer import Packer
 from kennel.node.record import Record
 from kennel.steps import step
 from kennel.wire.errors import error
-from kennel.wire.node import Made, Packed, Part
+from kennel.wire.node import Made, Packed, Part, Pointed
 
+T = TypeVar("T")
 SYSTEM = ("root", "usr")
+POINT = Caps(bytes=256 << 20, entries=50_000, seconds=10.0)
+"""What a point may cost: it is taken before a command, which waits for it."""
+SMALL_BYTES, SMALL_NAMES = 4 << 20, 500
+"""Uppers that are copied within the freeze, in milliseconds; a pass before it would cost more than it spares."""
+
+
+Work = Callable[[rootfs.Places, Record, Freezer | None, Callable[[int, int], None]], T]
+"""What is done with an opened disk: the last argument is called with names and bytes so far, and may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +146,36 @@ class Uppers:
         frozen = freezer.frozen_seconds * 1000 if freezer is not None else 0.0
         return Packed(parts["workspace"], parts.get("root"), parts.get("usr"), round(frozen, 3))
 
+    def point(
+        self, places: rootfs.Places, record: Record, seen: str, freezer: Freezer, look: Callable[[int, int], None]
+    ) -> Pointed:
+        """As `pack`, of a sandbox that runs and with nothing left out; without layers when it is as at mark `seen`."""
+        known = self.recorded(places)
+        if known is None:
+            return Pointed("")
+        names = [name for name in ("workspace", *SYSTEM) if getattr(known, name) is not None]
+        folders = [places.disk / name / "upper" for name in names]
+        if seen:
+            found = self.packing.look(folders, POINT, sync=False)
+            if found.mark == seen:
+                return Pointed(seen, found.names)
+        found = self.packing.look(folders, POINT, sync=True)
+        manner = Manner(salt=record.sandbox, small=found.bytes <= SMALL_BYTES and found.names <= SMALL_NAMES)
+        parts: dict[str, Part] = {}
+        for name, folder in zip(names, folders, strict=True):
+            upper = Upper(folder.parent / "upper", record.id_base, getattr(known, name), name in SYSTEM)
+            with step("pack point"):
+                made = self.packing.pack(upper, freezer=freezer, progress=look, caps=POINT, manner=manner)
+            parts[name] = self._part(upper, made)
+        frozen = round(freezer.frozen_seconds * 1000, 3)
+        return Pointed(found.mark, found.names, Packed(parts["workspace"], parts.get("root"), parts.get("usr"), frozen))
+
     def _pack(self, upper: Upper, left_out: LeftOut, freezer: Freezer | None, look: Callable[[int, int], None]) -> Part:
         with step("pack"):
             made = self.packing.pack(upper, left_out, freezer=freezer, progress=look)
+        return self._part(upper, made)
+
+    def _part(self, upper: Upper, made: LayerInfo) -> Part:
         if self._unchanged(upper, made):
             return Part(list(upper.below))
         words = Made(made.digest, made.size, made.unpacked, made.entries, made.left_out, made.left_out_bytes)

@@ -94,6 +94,7 @@ class Projection(Shape):
     requested: str | None = None
     workspace: dict[str, Any] = {}
     leave_out: dict[str, Any] = {}
+    points: bool = False
 
 
 class ProjectionSnapshot(Shape):

@@ -104,6 +104,13 @@ class Pack(msgspec.Struct, tag="pack"):
     names: list[str] = []
 
 
+class Point(msgspec.Struct, tag="point"):
+    """Pack the uppers of a sandbox that runs, all of them, unless they are as at the mark `seen`: `Pointed`."""
+
+    sandbox: str
+    seen: str = ""
+
+
 class DropDisk(msgspec.Struct, tag="drop-disk"):
     """Delete the disk of a sandbox that does not run: what was on it is in layers, or not wanted any more."""
 
@@ -173,6 +180,7 @@ Request = (
     | Usage
     | Census
     | Pack
+    | Point
     | DropDisk
     | Compact
     | Compare
@@ -268,6 +276,17 @@ class Packed(msgspec.Struct):
     root: Part | None = None
     usr: Part | None = None
     frozen_ms: float = 0.0
+
+
+class Pointed(msgspec.Struct):
+    """A point: the mark to know its state by (empty when there is none), and its stacks; None when nothing changed.
+
+    `names`: how many names the uppers hold.
+    """
+
+    mark: str
+    names: int = 0
+    packed: Packed | None = None
 
 
 class Compared(msgspec.Struct):

@@ -57,6 +57,7 @@ class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
     last_backup_id: str | None = None
     leave_out: dict[str, bool | list[str]] = {}
     last_backup_at: str | None = None
+    points: bool = False
 
 
 class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):

@@ -77,6 +77,9 @@ class World:
 
         yield SimpleNamespace(guest=SimpleNamespace(run=run)), SimpleNamespace(env={})
 
+    async def point(self, *_: Any) -> None:
+        return None
+
     async def ran_out_of_memory(self, *_: Any) -> bool:
         return False
 

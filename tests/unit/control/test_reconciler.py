@@ -31,6 +31,10 @@ P, A = "default", "/sandboxes/a"
 AWAY = error("NODE_UNAVAILABLE", "node went away", admitted="unknown")
 
 
+async def no_points(*_: Any) -> None:
+    return None
+
+
 class Control:
     """One control process over a log and a machine."""
 
@@ -41,7 +45,7 @@ class Control:
         self.fleet = Fleet(node, open_guest, self.projections, PlainFiles(node))  # type: ignore[arg-type]
         self.pool = Pool(self.fleet, pool)
         self.recorder = Recorder(log)
-        self.sandboxes = Sandboxes(self.catalogue, self.projections, self.fleet, self.pool, self.recorder)
+        self.sandboxes = Sandboxes(self.catalogue, self.projections, self.fleet, self.pool, self.recorder, no_points)
         self.reconciler = Reconciler(self.projects, self.catalogue, self.fleet, self.pool, self.sandboxes)
 
     async def projects(self) -> list[str]:

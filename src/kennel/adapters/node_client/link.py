@@ -80,6 +80,10 @@ class NodeClient:
         ok, _ = await self._send(request, given)
         return msgspec.convert(ok, wire.Packed | None)
 
+    async def point(self, sandbox: str, seen: str) -> wire.Pointed:
+        """The uppers of one that runs as layers of that machine, unless they are as at the mark `seen`."""
+        return await self._call(wire.Point(sandbox, seen), wire.Pointed)
+
     async def drop_disk(self, sandbox: str) -> None:
         await self._call(wire.DropDisk(sandbox), type(None))
 

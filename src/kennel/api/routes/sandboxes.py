@@ -45,7 +45,7 @@ _LABEL = {"minLength": 1, "maxLength": 321, "pattern": "^[^=]"}
 
 
 class CreateSandbox(Model):
-    """A new sandbox; only `path` is needed."""
+    """A new sandbox; only `path` is needed. With `points` its files can be rolled back to before each command."""
 
     path: Annotated[str, Field(max_length=1024, json_schema_extra=_CLAIMABLE)]
     instance_type: Word = "basic"
@@ -57,6 +57,7 @@ class CreateSandbox(Model):
     persist: Literal["workspace", "disk"] = "workspace"
     labels: Labels = {}
     leave_out: LeaveOut | None = None
+    points: bool = False
 
 
 class UpdateSandbox(Model):
@@ -66,6 +67,7 @@ class UpdateSandbox(Model):
     keep_alive: bool = False
     labels: Labels = {}
     leave_out: LeaveOut = LeaveOut()
+    points: bool = False
 
 
 class StartSandbox(Model):
@@ -152,6 +154,7 @@ async def update(
         keep_alive=body.keep_alive if "keep_alive" in given else UNSET,
         labels=body.labels if "labels" in given else UNSET,
         leave_out=body.leave_out.words() if "leave_out" in given else UNSET,
+        points=body.points if "points" in given else UNSET,
     )
     return json_response(view)
 

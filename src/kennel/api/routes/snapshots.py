@@ -6,10 +6,10 @@ inside a sandbox, never here.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from starlette.responses import Response
 from starlette.types import Send
 
@@ -20,6 +20,7 @@ from kennel.api.body_stream import body_of
 from kennel.api.fields import INTEGRAL, LeaveOut, Model, ProjectName, SandboxName
 from kennel.api.file_answer import SAFE_HEADERS, Streamed
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing, ref
+from kennel.api.routes.exec import given
 from kennel.api.services import snapshots_of
 from kennel.control.snapshots import Snapshots
 from kennel.domain.create_options import CreateOptions
@@ -35,6 +36,7 @@ _CLAIMABLE = {"pattern": f"^{PREFIX}{NAME}$", "examples": ["/sandboxes/twin"]}
 NewPath = Annotated[str, Field(max_length=1024, json_schema_extra=_CLAIMABLE)]
 
 ZSTD = "application/zstd"
+MAX_OFFSET = 2**53
 _OF_LAYERS = (
     "SNAPSHOT_NOT_FOUND", "SNAPSHOT_MISSING", "POINTER_CONFLICT", "PACK_FAILED", "PACK_TIMEOUT", "PACK_TOO_LARGE",
     "PATH_TOO_LONG", "FILESYSTEM_ERROR", "RESOURCE_BUSY", "BLOBS_UNAVAILABLE", "LAYER_MISSING", "LAYER_CORRUPT",
@@ -57,9 +59,18 @@ class TakeSnapshot(Model):
 
 
 class RollBack(Model):
-    """Which snapshot the files are to be again."""
+    """Which snapshot the files are to be again; or `before`, the offset of a command's `sandbox/exec-started`."""
 
-    snapshot_id: SnapshotId
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("snapshotId"), given("before")]})
+
+    snapshot_id: SnapshotId | None = None
+    before: Annotated[int, Field(ge=1, le=MAX_OFFSET), INTEGRAL] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if (self.snapshot_id is None) == (self.before is None):
+            raise ValueError("exactly one of 'snapshotId' and 'before' is needed")
+        return self
 
 
 class Fork(Model):
@@ -116,8 +127,9 @@ async def diff(
 
 @router.post("/{name}/rollback", responses=answers(200, ref("SandboxView"), *_ALL))
 async def rollback(request: Request, project: ProjectName, name: SandboxName, body: RollBack, who: Keeper) -> Response:
-    """Makes the files those of the snapshot; what runs ends, and a sandbox that ran runs again."""
-    return json_response(await snapshots_of(request).rollback(who, project, path_of(name), body.snapshot_id))
+    """Makes the files those of the snapshot, or of the newest point from before a command; what runs ends."""
+    view = await snapshots_of(request).rollback(who, project, path_of(name), body.snapshot_id, before=body.before)
+    return json_response(view)
 
 
 @router.post("/{name}/fork", status_code=201, responses=answers(201, ref("SandboxView"), *_MAKES))

@@ -9,6 +9,7 @@ for 150,000 files where this takes 22.)
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import struct
@@ -140,14 +141,17 @@ class Image:
         """Corrects the link count of an inode that was written with 1."""
         self._write(nid * 32 + _NLINK_AT, _U32.pack(count))
 
-    def finish(self, root: int) -> int:
-        """Writes the superblock and everything held back; the image's size in bytes."""
+    def finish(self, root: int, salt: str = "") -> int:
+        """Writes the superblock and everything held back; the image's size in bytes.
+
+        With a salt the same tree is another image: where the kernel has room for an id of the file system.
+        """
         if self._whiteouts > 1:
             self.set_links(self._whiteout, self._whiteouts)
         self._flush_run()
         self._flush_arena()
         fields = (MAGIC, 0, _COMPAT_MTIME, 12, 0, root, self.inodes, 0, 0, self._end // BLOCK, 0, 0)
-        tail = (bytes(16), b"kennel".ljust(16, b"\0"), self._incompat, 0, 0, 0, 0, 0, 0, 0)
+        tail = (_id_of(salt), b"kennel".ljust(16, b"\0"), self._incompat, 0, 0, 0, 0, 0, 0, 0)
         _write_all(self._out, SUPER.pack(*fields, *tail), SUPER_AT)
         os.ftruncate(self._out, self._end)
         return self._end
@@ -330,3 +334,7 @@ def _write_all(descriptor: int, data: bytes | bytearray, at: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, at)
         view, at = view[written:], at + written
+
+
+def _id_of(salt: str) -> bytes:
+    return hashlib.sha256(salt.encode()).digest()[:16] if salt else bytes(16)

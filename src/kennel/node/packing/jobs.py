@@ -1,4 +1,4 @@
-"""Owns the work of one confined process: pack, compare, export, verify; in: words and descriptors, out: one answer.
+"""Owns the work of one confined process (pack, look, compare, export, verify): words and descriptors in, an answer out.
 
 Called by process; standard library only. Invariant: it speaks only on the line it was given, in JSON messages of a few
 fixed shapes; a path in one is Base64, since names are bytes.
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from socket import socket
 from typing import Any
 
-from kennel.node.packing import compare, export
+from kennel.node.packing import compare, export, look
 from kennel.node.packing.build import Build, Rules, Tally
 from kennel.node.packing.exclusion import Exclusion
 from kennel.node.packing.failure import of
@@ -50,16 +50,22 @@ def _pack(line: socket, words: Words, descriptors: Sequence[int]) -> Words:
     image = Image(out)
     build = Build(roots, words["merged"], image, rules, _ticker(line))
     if words["live"]:
-        prefill(build, image, roots[0], exclusion, rules.max_bytes)
+        if not words["small"]:
+            prefill(build, image, roots[0], exclusion, rules.max_bytes)
         _say(line, ready=True)
         if line.recv(16) != b"go":
             os._exit(1)
     root = build.run()
     if words["live"]:
         _say(line, scanned=True)
-    size = image.finish(root)
+    size = image.finish(root, words["salt"])
     os.fsync(out)
     return {"digest": _digest(out), "size": size, **asdict(build.tally)}
+
+
+def _look(_: socket, words: Words, descriptors: Sequence[int]) -> Words:
+    """Descriptors: the uppers."""
+    return asdict(look.run(_roots(descriptors), words["max_entries"], words["max_bytes"], sync=words["sync"]))
 
 
 def _compare(line: socket, words: Words, descriptors: Sequence[int]) -> Words:
@@ -93,6 +99,7 @@ def _verify(line: socket, words: Words, descriptors: Sequence[int]) -> Words:
 
 _JOBS: dict[str, Callable[[socket, Words, Sequence[int]], Words]] = {
     "pack": _pack,
+    "look": _look,
     "compare": _compare,
     "export": _export,
     "verify": _verify,

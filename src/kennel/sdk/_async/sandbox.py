@@ -60,14 +60,15 @@ class AsyncSandbox(
         persist: str | None = None,
         labels: Mapping[str, str] | None = None,
         leave_out: Mapping[str, Any] | None = None,
+        points: bool | None = None,
         request_id: str | None = None,
     ) -> AsyncSandbox:
         """Creates it and returns this handle, so that calls chain; SANDBOX_EXISTS when the name is or was in use.
 
         What is None is the server's to choose (`basic`, `host`, `container`, sleeping after ten idle minutes).
-        `sleep_after` is seconds or text such as "10m"; `leave_out` is as in `set_leave_out`. A lost connection is
-        retried with the same `request_id`, which names this one creation: give your own to finish, later or elsewhere,
-        a creation whose end you did not see.
+        `sleep_after` is seconds or text such as "10m"; `leave_out` is as in `set_leave_out`, `points` as in
+        `set_points`. A lost connection is retried with the same `request_id`, which names this one creation: give your
+        own to finish, later or elsewhere, a creation whose end you did not see.
         """
         body = {
             "path": self.path,
@@ -80,6 +81,7 @@ class AsyncSandbox(
             "persist": persist,
             "labels": None if labels is None else dict(labels),
             "leaveOut": None if leave_out is None else leave_out_words(leave_out),
+            "points": points,
         }
         given = {key: value for key, value in body.items() if value is not None}
         collection = self._route.rpartition("/")[0]
@@ -206,6 +208,10 @@ class AsyncSandbox(
         `node_modules` and `gitignore` are booleans, `patterns` a list of texts.
         """
         return await self._change(leaveOut=leave_out_words(leave_out))
+
+    async def set_points(self, points: bool) -> SandboxView:
+        """Whether a point is taken before each command, for `rollback(before=…)`."""
+        return await self._change(points=points)
 
     async def create_session(
         self,

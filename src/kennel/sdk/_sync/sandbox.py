@@ -59,14 +59,15 @@ class Sandbox(FileMethods, GitMethods, InterpreterMethods, RunningMethods, Snaps
         persist: str | None = None,
         labels: Mapping[str, str] | None = None,
         leave_out: Mapping[str, Any] | None = None,
+        points: bool | None = None,
         request_id: str | None = None,
     ) -> Sandbox:
         """Creates it and returns this handle, so that calls chain; SANDBOX_EXISTS when the name is or was in use.
 
         What is None is the server's to choose (`basic`, `host`, `container`, sleeping after ten idle minutes).
-        `sleep_after` is seconds or text such as "10m"; `leave_out` is as in `set_leave_out`. A lost connection is
-        retried with the same `request_id`, which names this one creation: give your own to finish, later or elsewhere,
-        a creation whose end you did not see.
+        `sleep_after` is seconds or text such as "10m"; `leave_out` is as in `set_leave_out`, `points` as in
+        `set_points`. A lost connection is retried with the same `request_id`, which names this one creation: give your
+        own to finish, later or elsewhere, a creation whose end you did not see.
         """
         body = {
             "path": self.path,
@@ -79,6 +80,7 @@ class Sandbox(FileMethods, GitMethods, InterpreterMethods, RunningMethods, Snaps
             "persist": persist,
             "labels": None if labels is None else dict(labels),
             "leaveOut": None if leave_out is None else leave_out_words(leave_out),
+            "points": points,
         }
         given = {key: value for key, value in body.items() if value is not None}
         collection = self._route.rpartition("/")[0]
@@ -203,6 +205,10 @@ class Sandbox(FileMethods, GitMethods, InterpreterMethods, RunningMethods, Snaps
         `node_modules` and `gitignore` are booleans, `patterns` a list of texts.
         """
         return self._change(leaveOut=leave_out_words(leave_out))
+
+    def set_points(self, points: bool) -> SandboxView:
+        """Whether a point is taken before each command, for `rollback(before=…)`."""
+        return self._change(points=points)
 
     def create_session(
         self,

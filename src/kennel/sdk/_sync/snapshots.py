@@ -59,9 +59,14 @@ class SnapshotMethods:
         route = f"{self._route}/snapshots/{_id(snapshot)}/diff"
         return self._transport.call("GET", route, DiffView, query=query, extra=SECONDS)
 
-    def rollback(self, snapshot: SnapshotView | str) -> SandboxView:
-        """Makes the files those of the snapshot; what runs ends, and a sandbox that ran runs again."""
-        body = {"snapshotId": _id(snapshot)}
+    def rollback(self, snapshot: SnapshotView | str | None = None, *, before: int | None = None) -> SandboxView:
+        """Makes the files those of the snapshot; what runs ends, and a sandbox that ran runs again.
+
+        `before`, instead of a snapshot, is the offset of a command's `sandbox/exec-started`: the files become those of
+        the newest point taken before it, where `points` was on.
+        """
+        asked = {"snapshotId": None if snapshot is None else _id(snapshot), "before": before}
+        body = {word: value for word, value in asked.items() if value is not None}
         return self._transport.call("POST", f"{self._route}/rollback", SandboxView, body=body, extra=SECONDS)
 
     def export_snapshot(self, snapshot: SnapshotView | str) -> Iterator[bytes]:

@@ -112,12 +112,13 @@ async def test_bad_filters_are_400(world: Any, query: str) -> None:
             {"leave_out": {"gitignore": False, "patterns": ["*.o"]}},
         ),
         ({"leaveOut": {}}, {"leave_out": {}}),
+        ({"points": True}, {"points": True}),
     ],
 )
 async def test_patch_changes_only_what_is_named(world: Any, body: dict[str, Any], change: dict[str, Any]) -> None:
     async with world.client() as http:
         assert (await http.patch(MAIN, json=body)).status_code == 200
-    untouched = dict.fromkeys(("sleep_after", "keep_alive", "labels", "leave_out"), UNSET)
+    untouched = dict.fromkeys(("sleep_after", "keep_alive", "labels", "leave_out", "points"), UNSET)
     assert world.sandboxes.calls[-1] == ("update", ("default", "/sandboxes/main", {**untouched, **change}))
 
 

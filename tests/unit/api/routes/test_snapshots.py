@@ -35,6 +35,14 @@ async def test_an_unknown_snapshot_is_404_everywhere(world: Any) -> None:
             assert (answer.status_code, answer.json()["code"]) == (404, "SNAPSHOT_NOT_FOUND"), route
 
 
+async def test_a_roll_back_names_a_snapshot_or_a_command_and_never_both(world: Any) -> None:
+    async with world.client() as http:
+        assert (await http.post(f"{MAIN}/rollback", json={"before": 7})).status_code == 200
+        assert world.snapshots.calls[-1] == ("before", 7)
+        for bad in ({}, {"before": 7, "snapshotId": "bk1"}, {"before": 0}, {"before": "7"}, {"before": True}):
+            assert (await http.post(f"{MAIN}/rollback", json=bad)).status_code == 400, bad
+
+
 async def test_forks_and_imports_get_a_new_path(world: Any) -> None:
     async with world.client() as http:
         answer = await http.post(f"{MAIN}/fork", json={"path": "/sandboxes/twin", "secrets": True})
