@@ -69,6 +69,7 @@ class Settings(BaseSettings):
     room_turn_timeout: float = Field(600.0, gt=0, description="seconds that the commands of one turn may take together")
     log_level: str = Field("INFO", description="of the services' own logs")
     run_folder: Path | None = Field(None, description="where the services meet; default `run` under data")
+    control_uid: int = Field(CONTROL_UID, ge=0, description="the user that control runs as; set by `up`")
     listener: int = Field(3, ge=3, description="descriptor of the API's listening socket; set by `up`")
     admin_key_hash: str | None = Field(None, description="SHA-256 (hex) of the admin key; set by `up`")
     egress: bool = Field(True, description="sandboxes reach the network, through the gateway; false: loopback only")

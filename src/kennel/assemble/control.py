@@ -116,7 +116,7 @@ async def _run(settings: Settings) -> None:
 
 
 async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
-    node = NodeClient(str(settings.node_socket))
+    node = NodeClient(str(settings.node_socket) if settings.node else None)
     projections = Projections(log)
     projects = Projects(log)
     keys = await _keys(settings, log, projects)

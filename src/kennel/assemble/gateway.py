@@ -6,7 +6,7 @@ import msgspec
 
 from kennel.gateway import process, refusal
 from kennel.gateway.options import Options, PlatformKey
-from kennel.settings import CONTROL_UID, Settings
+from kennel.settings import Settings
 
 
 def run(settings: Settings) -> None:
@@ -22,7 +22,7 @@ def options(settings: Settings) -> Options:
     return Options(
         data=str(settings.data),
         listener=settings.listener,
-        control_uid=CONTROL_UID,
+        control_uid=settings.control_uid,
         resolver=settings.egress_resolver,
         extra_roots=None if settings.egress_roots is None else str(settings.egress_roots),
         openings=settings.egress_openings,

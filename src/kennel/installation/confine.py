@@ -2,7 +2,8 @@
 
 Run by the supervisor as `python -m kennel.installation.confine`, as root; it becomes the service. Invariant: after the
 exec nothing of the host's files is visible but system libraries, the code, the role's own folder and the sockets; no
-capability can come back (bounding set empty, no_new_privs).
+capability can come back (bounding set empty, no_new_privs). Started by another user than root, where there is no node
+and so no sandbox to be walled off from, the service runs as that user, with the host's files before it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import sysconfig
 from pathlib import Path
+from typing import NoReturn
 
 import kennel
 from kennel.node import linux
@@ -29,6 +31,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def become(role: str, own: Path, run: Path, uid: int) -> None:
     """Turns this root process into the service `role`; does not return."""
+    if os.geteuid() != 0:
+        _as_somebody(role)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     _many_descriptors()
     _new_root(own, run)
@@ -46,6 +50,12 @@ def become(role: str, own: Path, run: Path, uid: int) -> None:
     }
     binary = f"{_HOME}/python/bin/{version}"
     os.execve(binary, [f"kennel-{role}", "-s", "-P", "-m", "kennel.assemble", role], environment)
+
+
+def _as_somebody(role: str) -> NoReturn:
+    _bind_to_supervisor()
+    # Under its own path: by that the interpreter finds its environment.
+    os.execve(sys.executable, [sys.executable, "-s", "-P", "-m", "kennel.assemble", role], dict(os.environ))
 
 
 def _new_root(own: Path, run: Path) -> None:
@@ -120,8 +130,13 @@ def _drop(uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    # After the change of user, which clears it.
+    _bind_to_supervisor()
+
+
+def _bind_to_supervisor() -> None:
+    """No privilege comes back, and if the supervisor dies, the service ends in order too."""
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    # After the change of user, which clears it: if the supervisor dies, the service ends in order too.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() == 1:
         sys.exit("the supervisor is gone")

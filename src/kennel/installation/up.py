@@ -76,18 +76,17 @@ def _problem(settings: Settings) -> str | None:
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
     if settings.open and not loopback:
         return f"--open turns keys off, so it binds loopback only, not {settings.host}"
-    if os.geteuid() != 0:
-        return "Kennel starts as root: node makes namespaces and mounts; control and gateway give root up at once"
-    unseen = confine.require_visible(settings.data)
-    if unseen is not None:
-        return unseen
-    if settings.node:
-        from kennel.installation import doctor
-
-        return next(
-            (f"{line.what}: {line.found}; {line.remedy}" for line in doctor.needs(settings) if not line.ok), None
+    if os.geteuid() != 0 and settings.node:
+        return (
+            "Kennel starts as root: node makes namespaces and mounts, control and gateway give root up at once; "
+            "as another user `up --no-node` starts everything but sandboxes"
         )
-    return None
+    unseen = confine.require_visible(settings.data) if os.geteuid() == 0 else None
+    if unseen is not None or not settings.node:
+        return unseen
+    from kennel.installation import doctor
+
+    return next((f"{line.what}: {line.found}; {line.remedy}" for line in doctor.needs(settings) if not line.ok), None)
 
 
 def _refuse(why: str) -> NoReturn:
@@ -160,7 +159,8 @@ def _gateway_socket(settings: Settings) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     listener.bind(str(path))
-    os.chown(path, 0, CONTROL_UID)
+    if os.geteuid() == 0:
+        os.chown(path, 0, CONTROL_UID)
     path.chmod(0o660)
     listener.listen(16)
     return listener
@@ -173,20 +173,31 @@ def _roots(settings: Settings) -> dict[str, str]:
     inside = settings.run / "roots.pem"
     inside.write_bytes(settings.egress_roots.read_bytes())
     inside.chmod(0o644)
-    return {"KENNEL_EGRESS_ROOTS": "/run/kennel/roots.pem"}
+    return {"KENNEL_EGRESS_ROOTS": "/run/kennel/roots.pem" if os.geteuid() == 0 else str(inside)}
 
 
 def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]]:
     """What each service is told: all of the installation's settings for node, as much as it needs for the others."""
     shared = {name: value for name, value in os.environ.items() if name.startswith("KENNEL_") or name == "PATH"}
     shared["PYTHONUNBUFFERED"] = "1"
-    inside = {**shared, "KENNEL_DATA": "/data", "KENNEL_RUN_FOLDER": "/run/kennel"}
-    control = {**inside, "KENNEL_ADMIN_KEY_HASH": key_hash, "KENNEL_OPEN": str(settings.open).lower()}
+    walled = os.geteuid() == 0
+    uid, run = (CONTROL_UID, "/run/kennel") if walled else (os.geteuid(), str(settings.run))
+    inside = {**shared, "KENNEL_RUN_FOLDER": run, "KENNEL_CONTROL_UID": str(uid)}
+
+    def data(role: str) -> dict[str, str]:
+        return {"KENNEL_DATA": "/data" if walled else str(settings.data / role)}
+
+    control = {
+        **inside,
+        **data("control"),
+        "KENNEL_ADMIN_KEY_HASH": key_hash,
+        "KENNEL_OPEN": str(settings.open).lower(),
+    }
     control |= {"KENNEL_NODE": str(settings.node).lower(), "KENNEL_HOST": settings.host}
     rows = {
         "node": {**shared, "KENNEL_DATA": str(settings.data)},
         "control": control,
-        "gateway": inside | _roots(settings),
+        "gateway": inside | data("gateway") | _roots(settings),
     }
     # A credential is told to the one service that uses it.
     for service, names in _CREDENTIALS.items():

@@ -24,9 +24,9 @@ _MAX_DESCRIPTORS = 8
 
 
 class NodeClient:
-    """One node, by the path of its socket."""
+    """One node, by the path of its socket; None where sandboxes are not enabled, and every call says so."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | None) -> None:
         self._path = path
         self._socket: socket.socket | None = None
         self._waiting: dict[int, asyncio.Future[tuple[Any, list[int]]]] = {}
@@ -154,6 +154,9 @@ class NodeClient:
         raise error("NODE_UNAVAILABLE", "node does not take commands", admitted="no")
 
     def _connect(self) -> socket.socket:
+        if self._path is None:
+            hint = "Kennel was started with --no-node; start it without, as root"
+            raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", hint=hint, admitted="no")
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             link.connect(self._path)
