@@ -39,6 +39,7 @@ MAX_LAYER = 1 << 40
 UNFIT = frozenset(
     {
         "LAYER_MISSING", "LAYER_CORRUPT", "BLOB_NOT_FOUND", "BLOB_CORRUPT", "STACK_MISMATCH", "SNAPSHOT_MISSING",
+        "FILESYSTEM_ERROR",
     }
 )  # fmt: skip
 """Failures that mean the files cannot be had; a start fails with SNAPSHOT_MISSING then."""

@@ -6,16 +6,22 @@ made before anything of the sandbox ran, so nothing here ever walks what a sandb
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kennel.node import linux, loop
 from kennel.steps import step
+from kennel.wire.errors import KennelError, error
 
 UPPERS = ("root", "usr", "workspace")
 _MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+BROKEN = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EROFS, errno.ESTALE})
+"""What a damaged file system answers; after the first of these it is read-only."""
 _MAKING = threading.Lock()
 """Two threads that make the same golden image would write into each other's file."""
 
@@ -76,8 +82,26 @@ def mount(image: Path, target: Path) -> None:
     try:
         with step("mount", target.name):
             linux.mount(device, str(target), "ext4", flags, "errors=remount-ro")
+    except OSError as failure:
+        raise damaged(failure) from failure
     finally:
         os.close(descriptor)
+
+
+def damaged(failure: OSError) -> KennelError:
+    """What is said of a disk on which the kernel finds no file system, or a broken one."""
+    return error("FILESYSTEM_ERROR", f"the sandbox's disk is damaged: {os.strerror(failure.errno or 0)}", admitted="no")
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Says of a failure in the block that comes from a broken file system what it is."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in BROKEN:
+            raise
+        raise damaged(failure) from failure
 
 
 def lay_out(mounted: Path, id_base: int) -> None:

@@ -147,7 +147,8 @@ class Units:
                 self.uppers.require(asked.named())
                 self._make_disk(sandbox, INSTANCE_TYPES[record.instance_type])
             try:
-                self._live[sandbox], lies_on = self._run(record, hostname, asked)
+                with disk.told():
+                    self._live[sandbox], lies_on = self._run(record, hostname, asked)
                 return _started(True, new_disk, lies_on)
             except OSError as failure:
                 self._clear(sandbox)

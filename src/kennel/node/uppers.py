@@ -110,13 +110,15 @@ class Uppers:
     def opened(self, places: rootfs.Places, *, running: bool) -> Iterator[None]:
         """The disk, mounted for the length of the block unless the sandbox runs on it."""
         if running:
-            yield
+            with disk.told():
+                yield
             return
         if not places.image.exists():
             raise error("SNAPSHOT_MISSING", "the sandbox has no disk here", admitted="no")
         disk.mount(places.image, places.disk)
         try:
-            yield
+            with disk.told():
+                yield
         finally:
             rootfs.take_down(places)
             loop.wait_released(str(places.image))
