@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from installation import Installation
-from kennel import Kennel
+from kennel import Kennel, Unsupported
 from kennel.adapters.images.pack import pack
 from kennel.adapters.images.store import ImageInfo
 
@@ -65,5 +65,23 @@ def test_commands_run_on_an_image_with_nothing_in_it(itx: Kennel, image: str) ->
         box.exec("echo kept > /workspace/file")
         box.sleep()
         assert box.exec("cat /workspace/file").stdout == "kept\n"
+    finally:
+        box.destroy()
+
+
+def test_python_contexts_need_nothing_of_the_image(itx: Kennel, image: str) -> None:
+    box = itx.sandboxes.get(f"/sandboxes/tiny-{uuid.uuid4().hex[:8]}").create(image="tiny", instance_type="standard-1")
+    try:
+        assert box.info().image_digest == image
+        context = box.create_code_context()
+        done = context.run("import sys, sqlite3, ssl\nprint(sys.executable)\n{'at': __import__('os').getcwd()}")
+        assert done.error is None
+        assert done.stdout == "/.kennel/bin/python3\n"
+        assert done.results[0].json == {"at": "/workspace"}
+        assert context.run("import os; os.system('echo from busybox')").stdout == "from busybox\n"
+        with pytest.raises(Unsupported) as refused:
+            box.create_code_context("typescript")
+        assert refused.value.code == "JAVASCRIPT_NOT_AVAILABLE"
+        assert refused.value.hint is not None
     finally:
         box.destroy()

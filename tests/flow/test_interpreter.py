@@ -81,7 +81,7 @@ def test_results_in_every_format(python: CodeContext) -> None:
 
 def test_output_comes_while_the_cell_runs_and_in_order(box: Sandbox, python: CodeContext) -> None:
     seen: list[tuple[str, float]] = []
-    code = "import time, sys\nfor n in range(3):\n    print(n); print('e', file=sys.stderr); time.sleep(0.6)\n'last'"
+    code = "import time, sys\nfor n in range(3):\n    print(n); print('e', file=sys.stderr); time.sleep(0.3)\n'last'"
     numbers = []
     with box.run_code_stream(code, context=python) as events:
         for event in events:
@@ -90,7 +90,7 @@ def test_output_comes_while_the_cell_runs_and_in_order(box: Sandbox, python: Cod
     assert numbers == list(range(1, len(numbers) + 1))
     kinds = [kind for kind, _ in seen]
     assert (kinds[0], kinds[-2:]) == ("start", ["result", "end"])
-    assert seen[-1][1] - next(at for kind, at in seen if kind == "stdout") > 1.0
+    assert seen[-1][1] - next(at for kind, at in seen if kind == "stdout") > 0.5
     heard: list[str] = []
     python.run("print('a'); print('b')", on_stdout=heard.append)
     assert "".join(heard) == "a\nb\n"
@@ -146,7 +146,7 @@ def test_contexts_are_apart_and_run_side_by_side(box: Sandbox, python: CodeConte
         python.run("only_here = 1")
         assert other.run("only_here").error.name == "NameError"  # type: ignore[union-attr]
         assert other.run("import os; os.getcwd(), os.environ['COLOUR']").text == "('/tmp', 'green')"
-        wait = "import time\nt = time.monotonic()\ntime.sleep(1.5)\n[t, time.monotonic()]"
+        wait = "import time\nt = time.monotonic()\ntime.sleep(0.8)\n[t, time.monotonic()]"
         spans: list[list[float]] = []
         threads = [
             threading.Thread(target=lambda one: spans.append(one.run(wait).results[0].json), args=[one])
@@ -188,11 +188,15 @@ def test_a_language_has_a_default_context(box: Sandbox) -> None:
     assert fresh.execution_count == 1
 
 
-def test_two_megabytes_of_output_are_whole_and_a_flood_is_cut(python: CodeContext) -> None:
+def test_two_megabytes_of_output_are_whole(python: CodeContext) -> None:
     line = "0123456789" * 20
     done = python.run(f"for _ in range(10_500): print('{line}')")
     assert len(done.stdout) == 10_500 * 201
     assert not done.truncated
+
+
+@pytest.mark.full
+def test_a_flood_is_cut_and_counted(python: CodeContext) -> None:
     flood = python.run("for _ in range(20): print('x' * (1 << 20))\nb'\\x00' * (8 << 20)")
     assert flood.truncated
     assert 15 * 1024 * 1024 < len(flood.stdout) <= 16 * 1024 * 1024
@@ -268,3 +272,65 @@ def test_contexts_end_with_the_sandbox_and_say_so(itx: Kennel) -> None:
         assert found["sandbox/code-finished"]["status"] == "ok"
     finally:
         box.destroy()
+
+
+@pytest.mark.full
+def test_a_kernel_that_takes_all_memory_ends_alone(itx: Kennel) -> None:
+    box = itx.sandboxes.get(f"/sandboxes/code-{uuid.uuid4().hex[:8]}").create(instance_type="lite")
+    try:
+        with pytest.raises(Gone) as told:
+            box.run_code("hoard = []\nwhile True: hoard.append(b'x' * (1 << 24))", timeout=60)
+        assert told.value.details["signal"] == "SIGKILL"
+        assert told.value.details["oomKilled"] is True
+        assert box.run_code("'still serving'").text == "'still serving'"
+    finally:
+        box.destroy()
+
+
+def test_when_the_program_that_keeps_contexts_is_killed_nothing_is_left_of_them(box: Sandbox) -> None:
+    context = box.create_code_context()
+    kill = "for p in /proc/[0-9]*; do grep -q '[i]nterpreter/__main__' $p/cmdline && kill -9 ${p#/proc/}; done; true"
+    cell = box.run_code_stream("import time\nprint('on')\ntime.sleep(60)", context=context)
+    assert [next(cell).type, next(cell).type] == ["start", "stdout"]
+    box.exec(kill)
+    with pytest.raises(KennelError) as lost:
+        list(cell)
+    assert lost.value.code == "INTERPRETER_NOT_READY"
+    with pytest.raises(NotFound):
+        context.run("1")
+    assert box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c [k]ernel_main.py").stdout == "0\n"
+
+
+def test_the_command_line_runs_cells(installation: Installation, box: Sandbox) -> None:
+    done = installation.cli("run-code", box.name, "print('out'); cli = 4; cli * 2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"out\n8\n", b"")
+    failed = installation.cli("run-code", box.name, stdin=b"cli / 0")
+    assert failed.returncode == 1
+    assert b"ZeroDivisionError" in failed.stderr
+    shown = installation.cli("run-code", box.name, "cli", "--json")
+    assert b'"4"' in shown.stdout
+
+
+@pytest.mark.full
+def test_contexts_outlive_a_restart_of_control(own_installation: Installation) -> None:
+    with own_installation.client() as itx:
+        box = itx.sandboxes.get("/sandboxes/lasting").create()
+        context = box.create_code_context()
+        context.run("kept = 1")
+        own_installation.kill("control")
+        until = time.monotonic() + 30
+        while (found := _kept(context)) is None:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert found == "1"
+        box.destroy()
+
+
+def _kept(context: CodeContext) -> str | None:
+    """What the context kept; None while the service is on its way back."""
+    try:
+        return context.run("kept").text
+    except KennelError as failure:
+        if failure.code not in ("CONNECTION_LOST", "LOG_UNAVAILABLE", "SANDBOX_LOST"):
+            raise
+        return None

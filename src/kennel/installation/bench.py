@@ -17,10 +17,12 @@ from pathlib import Path
 from kennel import Kennel
 from kennel.bench import cli, figures, log, snapshot, tti, wake
 from kennel.bench import exec as exec_bench
+from kennel.bench import interpreter as interpreter_bench
 
 BENCHMARKS: dict[str, Callable[[Kennel, Path, bool], figures.Report]] = {
     "tti": lambda itx, *_: tti.measure(itx, burst=100),
     "exec": lambda itx, *_: exec_bench.measure(itx),
+    "interpreter": lambda itx, *_: interpreter_bench.measure(itx),
     "cli": lambda _, data, __: cli.measure(data),
     "log": lambda *_: log.measure(),
     "snapshot": lambda itx, *_: snapshot.measure(itx),

@@ -105,7 +105,6 @@ def show(formatter: Any) -> None:
     """Plain dictionaries and lists are shown as JSON too, and figures as a chart's data."""
     import json
     import os
-    import runpy
 
     def as_json(value: Any) -> Any:
         try:
@@ -118,8 +117,10 @@ def show(formatter: Any) -> None:
         formatter.formatters["application/json"].for_type(kind, as_json)
     charts: Any = type(formatter.formatters["application/json"])(parent=formatter)
     charts.format_type = CHART
-    chart_of = runpy.run_path(f"{os.path.dirname(os.path.abspath(__file__))}/kernel_charts.py")["chart_of"]
-    charts.for_type_by_name("matplotlib.figure", "Figure", chart_of)
+    charts.print_method = "_repr_kennel_chart_"
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    charts.for_type_by_name("matplotlib.figure", "Figure", import_module("kernel_charts").chart_of)
+    del sys.path[0]
     formatter.formatters[CHART] = charts
 
 
