@@ -15,11 +15,15 @@ from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.streams import Verification
 from kennel.domain.command import Command, Outcome
+from kennel.domain.egress_state import ApprovalView, SecretView
 from kennel.domain.event import Event, Source
 from kennel.domain.key import KeyView
+from kennel.domain.policy import parse_policy
 from kennel.domain.principal import Principal
 from kennel.domain.project import ProjectView
+from kennel.wire.egress import Pin
 from kennel.wire.errors import error
+from kennel.wire.gateway import Finding
 from kennel.wire.node import Counters
 from kennel.wire.results import SandboxView
 
@@ -178,7 +182,103 @@ class Streams(Scripted):
         return Verification(path=path, events=len(await self.read(project, path)), holds=True, faults=[])
 
 
+class People:
+    """A room's members and links: nobody's, but for what a test puts there."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def list(self, project: str, room_id: str) -> Sequence[Any]:
+        return self.rows
+
+    async def join(self, who: Principal, project: str, room_id: str, user_id: str, **words: Any) -> Any:
+        self.asked.append(("join", room_id, user_id, words["role"]))
+
+    async def leave(self, who: Principal, project: str, room_id: str, user_id: str) -> None:
+        self.asked.append(("leave", room_id, user_id))
+
+    async def create(self, who: Principal, project: str, room_id: str, **words: Any) -> Any:
+        self.asked.append(("create", room_id, words))
+        return "kl_the-token", None
+
+    async def revoke(self, who: Principal, project: str, room_id: str, link_id: str | None) -> Sequence[str]:
+        self.asked.append(("revoke", room_id, link_id))
+        return []
+
+
+class Approvals:
+    """What waits, as a test puts it there."""
+
+    def __init__(self) -> None:
+        self.rows: list[ApprovalView] = []
+        self.decided: list[tuple[Any, ...]] = []
+
+    async def list(self, project: str, *, status: str | None = None) -> list[ApprovalView]:
+        return [row for row in self.rows if status in (None, row.status)]
+
+    async def get(self, project: str, hold: str) -> ApprovalView:
+        return next(row for row in self.rows if row.id == hold)
+
+    async def decide(self, who: Principal, project: str, hold: str, verdicts: Any, *, reason: str = "") -> None:
+        self.decided.append((hold, verdicts, reason))
+
+
+class Secrets:
+    """Secrets' views, and what was put."""
+
+    def __init__(self) -> None:
+        self.rows: list[SecretView] = []
+        self.put_ones: list[tuple[Any, ...]] = []
+        self.failure: Exception | None = None
+
+    async def list(self, project: str) -> list[SecretView]:
+        return self.rows
+
+    async def put(self, who: Principal, project: str, path: str, material: Any, pin: Pin) -> SecretView:
+        if self.failure is not None:
+            raise self.failure
+        self.put_ones.append((path, material, pin))
+        return SecretView(path=path, pin=pin, created_at=BORN, updated_at=BORN)
+
+    async def remove(self, who: Principal, project: str, path: str) -> None:
+        self.put_ones.append((path, None, None))
+
+
+class Egress:
+    """The way out: rules are kept as they come, after the real check."""
+
+    def __init__(self) -> None:
+        self.secrets, self.approvals = Secrets(), Approvals()
+        self.policy: dict[str, Any] = {}
+        self.version = 0
+        self.finding = Finding("allow")
+
+    async def rules(self, project: str) -> dict[str, Any]:
+        return {"rules": [], "default": "allow", **self.policy, "version": self.version}
+
+    async def set_rules(self, who: Principal, project: str, policy: dict[str, Any]) -> dict[str, Any]:
+        parse_policy({key: value for key, value in policy.items() if key != "version"})
+        self.policy, self.version = policy, self.version + 1
+        return policy
+
+    async def trial(self, project: str, path: str, method: str, url: str, headers: Any) -> Finding:
+        return self.finding
+
+
 class Rooms(Scripted):
+    def __init__(self) -> None:
+        super().__init__()
+        self.members, self.links = People(), People()
+        self.passing: list[Any] = []
+
+    async def say(self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None) -> None:
+        self._note("say", room_id, text, user_id)
+
+    async def follow(self, who: Principal, project: str, room_id: str, *, after: int) -> Any:
+        for one in self.passing:
+            yield one
+
     async def exec(
         self, who: Principal, project: str, room_id: str, cmd: str, user_id: str | None = None
     ) -> tuple[Outcome, bool]:
@@ -195,7 +295,7 @@ class World:
 
     def __init__(self, settings: ApiSettings | None = None, *, counted: bool = True) -> None:
         self.sandboxes, self.keys, self.projects = Sandboxes(), Keyring(), Projects()
-        self.streams, self.rooms = Streams(), Rooms()
+        self.streams, self.rooms, self.egress = Streams(), Rooms(), Egress()
         self.facts: dict[str, Any] = {"runtime": "runc", "runtimes": []}
         self.node_away: Exception | None = None
 
@@ -212,7 +312,7 @@ class World:
 
         services = Services(
             sandboxes=self.sandboxes, keys=self.keys, projects=self.projects, rooms=self.rooms,  # type: ignore[arg-type]
-            streams=self.streams, observation=None, images=images,  # type: ignore[arg-type]
+            streams=self.streams, observation=None, images=images, egress=self.egress,  # type: ignore[arg-type]
             usage=usage if counted else None, node_facts=facts if counted else None,
         )  # fmt: skip
         self.app = create_app(services, settings or ApiSettings())

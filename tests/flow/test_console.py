@@ -15,6 +15,7 @@ from kennel import Kennel
 PAGES = ("sandboxes", "sandboxes/{name}", "rooms", "streams", "streams/one?path=/sandboxes/{name}", "images", "keys",
          "projects", "sandboxes/nosuch", "sandboxes/{name}/terminal", "sandboxes/{name}/files",
          "sandboxes/{name}/files?path=/etc/hostname", "sandboxes/{name}/snapshots", "sandboxes/{name}/previews",
+         "sandboxes/{name}/usage", "rooms/{name}?id={name}",
          "egress", "egress/log", "approvals", "secrets")  # fmt: skip
 
 pytestmark = needs_chromium

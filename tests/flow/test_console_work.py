@@ -1,7 +1,8 @@
-"""The console's pages for work in a sandbox, in a real browser: terminal, files, snapshots, previews."""
+"""The console's pages for work in a real browser: terminal, files, snapshots, previews, rooms, the way out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -213,3 +214,101 @@ def test_a_port_is_exposed_and_revoked(visitor: Visitor, worked: Any) -> None:
     row.get_by_role("button", name="Revoke").click()
     expect(row).to_have_count(0)
     assert worked.get_exposed_ports() == []
+
+
+def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor: Visitor, itx: Kennel) -> None:
+    page = visitor.page
+    visitor.go("rooms")
+    page.get_by_label("Room id").fill("console<room>")
+    page.get_by_role("button", name="Open").click()
+    expect(page.locator("#talk")).to_contain_text("Nothing was said yet")
+    assert "console<room>" not in {room.room_id for room in itx.rooms.list()}
+    other = Visitor(chromium, installation, viewport={"width": 390, "height": 800}, color_scheme="dark")
+    other.login()
+    other.page.goto(page.url)
+    page.get_by_label("Speak as").fill("ana")
+    page.get_by_role("textbox", name="Message").fill(NAME)
+    page.keyboard.press("Enter")
+    for one in (page, other.page):
+        expect(one.locator(".said.user .words")).to_have_text(NAME)
+        expect(one.locator(".said.trouble")).to_contain_text("MODEL_NOT_CONFIGURED")
+    expect(page.locator(".problem")).to_contain_text("MODEL_NOT_CONFIGURED")
+    other.page.get_by_label("Your name").fill("bo<b>")
+    other.page.get_by_role("button", name="Join").click()
+    expect(page.locator(".members b")).to_have_text("bo<b>")
+    expect(page.locator(".there")).to_have_attribute("data-present", "yes")
+    page.get_by_text("Shell everybody").click()
+    page.get_by_label("Command", exact=True).fill("echo in-$((20 + 3))")
+    page.keyboard.press("Enter")
+    expect(other.page.locator(".said.ran .out")).to_have_text("in-23")
+    expect(other.page.locator("#place .name")).to_contain_text("room")
+    page.get_by_label("For whom the link is").fill("carl")
+    page.get_by_role("button", name="Make a link").click()
+    expect(page.locator("#people .notice code")).to_contain_text("kl_")
+    assert other.page.evaluate("document.documentElement.scrollWidth") <= 390
+    other.context.close()
+    assert other.complaints == []
+    page.reload()
+    expect(page.locator("#people .notice")).to_have_count(0)
+    page.get_by_role("button", name="Revoke carl").click()
+    expect(page.get_by_text("reached by key alone")).to_be_visible()
+    page.get_by_label("to confirm").fill("console<room>")
+    page.get_by_role("button", name="Clean up").click()
+    expect(page.locator(".notice")).to_contain_text("was cleaned up")
+
+
+def test_a_request_waits_for_a_person_and_is_on_the_log(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    visitor.go("egress")
+    page.get_by_label("Key", exact=True).fill("console-hold")
+    page.get_by_label("Verdict", exact=True).select_option("hold")
+    page.get_by_label("Hosts").fill("*bad*")
+    page.get_by_label("Sandboxes", exact=True).fill("console-work")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".problem")).to_contain_text("is no host")
+    expect(page.get_by_label("Key", exact=True)).to_have_value("console-hold")
+    page.get_by_label("Hosts").fill("held.example")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".notice")).to_contain_text("hold from the next request on")
+    page.get_by_label("Sandbox", exact=True).fill("/sandboxes/console-work")
+    page.locator("#url").fill("http://held.example/x")
+    page.get_by_role("button", name="Try").click()
+    expect(page.locator("#finding")).to_contain_text("by rule console-hold")
+    visitor.go("approvals")
+    asked = worked.start_process("curl -s -m 60 -H 'x-a: <img src=x>' http://held.example/one > answer")
+    held = page.locator(".held")
+    expect(held).to_contain_text("http://held.example/one")
+    held.get_by_label("Reason").fill("<b>no</b>")
+    held.get_by_role("button", name="Deny").click()
+    expect(page.locator("#inbox tbody tr").first).to_contain_text("<b>no</b>")
+    asked.wait_for_exit()
+    assert "approval_rejected" in worked.read_file("/workspace/answer").content
+    visitor.go("egress/log")
+    expect(page.locator(".event.bad .says").first).to_contain_text("http://held.example/one")
+    visitor.go("egress")
+    page.locator("tr", has_text="console-hold").locator("summary").click()
+    page.get_by_role("button", name="Delete console-hold").click()
+    expect(page.locator("tr", has_text="console-hold")).to_have_count(0)
+
+
+def test_a_secret_goes_in_and_never_comes_out(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("secrets")
+    page.get_by_label("Name /secrets/").fill("console")
+    page.get_by_label("May go to").fill("https://api.example.com")
+    page.get_by_label("Value").fill("the-material")
+    page.get_by_role("button", name="Store").click()
+    row = page.locator("tbody tr", has_text="/secrets/console")
+    expect(row).to_contain_text("https://api.example.com:443")
+    assert "the-material" not in page.content()
+    row.locator("summary").click()
+    row.get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+
+
+def test_usage_is_drawn(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    worked.exec("true")
+    visitor.go("sandboxes/console-work/usage")
+    expect(page.locator(".plot")).to_have_count(6)
+    expect(page.locator(".plot", has_text="Memory").locator(".curve")).to_have_attribute("d", re.compile(r"^M.*\d$"))

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+import console_browser
 from installation import Installation, make_installation
 from patience import within
 from scripted_model import ModelServer
@@ -372,3 +373,27 @@ def test_sdk_and_command_line(talking: Installation, room: str, server: ModelSer
     assert "kl_" in link.splitlines()[-1]
     assert "ana" in talking.cli("room", "members", room).stdout.decode()
     assert "[bob] hello" in talking.cli("room", "show", room).stdout.decode()
+
+
+@console_browser.needs_chromium
+def test_the_console_shows_an_answer_as_it_grows(talking: Installation, server: ModelServer) -> None:
+    word = uuid.uuid4().hex
+    hostile = "<img src=x onerror=document.title='owned'>"
+    server.script(word, {"text": f"{hostile} slowly.\n<run>echo made-$((40 + 2))</run>", "pieces": 12, "pause": 0.1})
+    with console_browser.browser() as chromium:
+        visitor = console_browser.Visitor(chromium, talking)
+        page = visitor.login()
+        visitor.go(f"rooms/{word}?id={word}")
+        page.get_by_role("textbox", name="Message").fill(word)
+        page.keyboard.press("Enter")
+        console_browser.expect(page.locator(".said.now .words")).to_contain_text("<img src=x")
+        reply = page.locator(".said.agent:not(.now) .words")
+        console_browser.expect(reply).to_contain_text("made-42", timeout=30_000)
+        console_browser.expect(reply).to_contain_text(f"{hostile} slowly.")
+        console_browser.expect(page.locator("#talk > *")).to_have_count(2)
+        order = page.locator("#talk > *").evaluate_all("rows => rows.map((one) => one.dataset.role)")
+        assert order == ["user", "agent"]
+        page.reload()
+        console_browser.expect(reply).to_contain_text("made-42")
+        assert "owned" not in page.title()
+        assert visitor.complaints == []

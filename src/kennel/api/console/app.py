@@ -28,13 +28,17 @@ from kennel.api.console import (
     login,
     node,
     overview,
+    people,
+    plots,
     previews,
     projects,
+    room,
     rooms,
     sandbox,
     secrets,
     snapshots,
     streams,
+    talk,
     terminals,
     trouble,
 )
@@ -47,7 +51,8 @@ from kennel.wire.errors import KennelError, error
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _NOUNS = (
-    overview, lifecycle, configuration, commands, sandbox, terminals, files, snapshots, previews, rooms, egress,
+    overview, lifecycle, configuration, commands, sandbox, terminals, files, snapshots, previews, plots, rooms, room,
+    talk, people, egress,
     approvals, secrets, streams, images, keys, projects, node,
 )  # fmt: skip
 

@@ -1,13 +1,15 @@
 """Owns the inbox of requests that wait for a person, in a page of its own and in a room's.
 
-Called by console/app.py and, for the list, by the rooms' page. Invariants: what is approved is what was shown, so an
-answer names each request that the page had; a hold that needs a signature is not answered here.
+Called by console/app.py and, for the list, by the rooms' page. Invariants: what is approved is what was shown
+and ticked, so an answer names each request of a batch; a list that did not change is not replaced under the reader.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -86,13 +88,21 @@ async def waiting(visit: Visit, sandbox: str | None = None) -> list[Row]:
     return [_row(view) for view in found if sandbox in (None, view.sandbox)]
 
 
+def mark(rows: Sequence[Row]) -> str:
+    """Changes when a list does: a page that has this very list is not given it again, and keeps what was ticked."""
+    seen = repr([(row.view.id, row.view.status, row.requests) for row in rows])
+    return hashlib.sha256(seen.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 async def _inbox(visit: Visit) -> dict[str, Any]:
     found = await egress_of(visit.request).approvals.list(visit.project)
-    done = [_row(view) for view in found if view.status != "open"]
+    waiting = [_row(view) for view in found if view.status == "open"]
+    done = [_row(view) for view in found if view.status != "open"][:SHOWN]
     policy = await egress_of(visit.request).rules(visit.project)
     return {
-        "waiting": [_row(view) for view in found if view.status == "open"],
-        "done": done[:SHOWN],
+        "waiting": waiting,
+        "done": done,
+        "mark": mark([*waiting, *done]),
         "signed": bool(policy.get("approvers")),
     }
 
@@ -106,7 +116,10 @@ async def page(visit: Visit) -> Response:
 @get("/approvals-rows")
 async def rows(visit: Visit) -> Response:
     """The inbox alone, which the page asks for again and again."""
-    return visit.piece("inbox.html", **await _inbox(visit))
+    inbox = await _inbox(visit)
+    if visit.request.query_params.get("seen") == inbox["mark"]:
+        return Response(status_code=204)
+    return visit.piece("inbox.html", **inbox)
 
 
 @post("/approvals/{hold}", "policy")
@@ -127,6 +140,7 @@ async def decide(visit: Visit) -> Response:
         raise invalid({"request": ["tick what you approve, or deny the batch"]})
     await approvals.decide(visit.who, visit.project, hold, each, reason=visit.form.text("reason").strip()[:1024])
     if visit.partial:
+        # A room's page asks for its own list again; the inbox is replaced by this one.
         return visit.piece("inbox.html", **await _inbox(visit))
     return visit.go(visit.url("approvals"), "It was answered.")
 

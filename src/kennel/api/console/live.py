@@ -8,7 +8,8 @@ asked again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -43,16 +44,26 @@ async def follow(visit: Visit, path: str, *, patient: bool = False) -> Response:
 
     Who is patient waits for the stream's first event: looking does not make it.
     """
-    asked = visit.request.headers.get("last-event-id") or visit.request.query_params.get("after", "0")
-    after = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 16 else 0
+    after = since(visit)
     if not patient and await visit.services.streams.head(visit.project, path) is None:
         raise error("STREAM_NOT_FOUND", f"There is no stream {path}.")
-    return EventStream(_messages(_events(visit, path, after)))
+    return EventStream(messages(_events(visit, path, after), _row))
+
+
+def since(visit: Visit) -> int:
+    """The offset that a page has seen: `Last-Event-ID`, else `after`."""
+    asked = visit.request.headers.get("last-event-id") or visit.request.query_params.get("after", "0")
+    return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 16 else 0
+
+
+async def there(visit: Visit, path: str) -> None:
+    """Returns when the stream has its first event: looking does not make it."""
+    while await visit.services.streams.head(visit.project, path) is None:
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def _events(visit: Visit, path: str, after: int) -> AsyncIterator[Event | Gap]:
-    while await visit.services.streams.head(visit.project, path) is None:
-        await asyncio.sleep(PAUSE_SECONDS)
+    await there(visit, path)
     events = visit.services.streams.follow(visit.project, path, after=after)
     try:
         async for event in events:
@@ -63,21 +74,30 @@ async def _events(visit: Visit, path: str, after: int) -> AsyncIterator[Event | 
             await close()
 
 
-async def _messages(events: AsyncIterator[Event | Gap]) -> AsyncIterator[bytes]:
+def _row(event: Event) -> bytes:
+    return sent(render("event.html", line=line(event), fresh=True), event="row", last_id=event.offset)
+
+
+def sent(value: Any, *, event: str, last_id: int | None = None) -> bytes:
+    """One message of a stream to a page: a value as JSON on one line."""
+    return message(_encoder.encode(value), event=event, last_id=last_id)
+
+
+async def messages(items: AsyncIterator[Any], told: Callable[[Any], bytes]) -> AsyncIterator[bytes]:
+    """What a page that follows `items` is sent, until its time is over or it fell behind."""
     deadline = asyncio.get_running_loop().time() + LIFE_SECONDS
     try:
         yield b"retry: 1000\n\n"
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
-                    event = await anext(events, None)
+                    item = await anext(items, None)
             except TimeoutError:
                 return
-            if event is None or isinstance(event, Gap):
+            if item is None or isinstance(item, Gap):
                 return  # the browser comes back with the last offset it saw
-            row = render("event.html", line=line(event), fresh=True)
-            yield message(_encoder.encode(row), event="row", last_id=event.offset)
+            yield told(item)
     finally:
-        close = getattr(events, "aclose", None)
+        close = getattr(items, "aclose", None)
         if close is not None:
             await close()

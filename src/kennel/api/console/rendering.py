@@ -47,7 +47,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "size": text.size, "age": text.age, "exact": text.exact, "duration": text.duration,
-        "one_line": text.one_line, "pretty": pretty,
+        "one_line": text.one_line, "words": text.words, "pretty": pretty,
     }  # fmt: skip
     environment.globals |= {"static": static, "root": ROOT}
     return environment

@@ -1,7 +1,7 @@
-"""Owns the rooms' pages: which rooms a project has, as their streams tell, and a room's shell, sandbox and events.
+"""Owns the page of a project's rooms, as their streams tell of them, and finding the room that an address means.
 
-Called by console/app.py. Invariants: looking makes no room; a room is addressed by its stream's last segment, and its
-id is what its own events say.
+Called by console/app.py and by the pages of one room. Invariants: looking makes no room; a room is addressed by its
+stream's last segment, and its id is what its own events say.
 """
 
 from __future__ import annotations
@@ -10,15 +10,9 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
-from kennel.api.answers import now
-from kennel.api.console import live
-from kennel.api.console.commands import Entry
-from kennel.api.console.forms import checked
 from kennel.api.console.visit import Visit, get, post
-from kennel.api.failures import invalid
-from kennel.api.hangup import unless_hung_up
-from kennel.api.routes.rooms import RoomExec
 from kennel.domain import room
 from kennel.domain.event import trusted
 from kennel.domain.names import name_of
@@ -77,7 +71,7 @@ def _asked(room_id: str) -> str:
     return "?" + urlencode({"id": room_id})
 
 
-async def _room(visit: Visit) -> RoomView:
+async def found_room(visit: Visit) -> RoomView:
     """The room of the address: one that exists, or one that its first command would make."""
     segment = visit.request.path_params["segment"]
     stream = f"{PREFIX}/{segment}"
@@ -91,43 +85,4 @@ async def _room(visit: Visit) -> RoomView:
     raise error("NOT_FOUND", "There is no such room.", hint="a room is made by its first command: open it by its id")
 
 
-@get("/rooms/{segment}")
-async def page(visit: Visit) -> Response:
-    """A room's page."""
-    return await _show(visit, await _room(visit), None)
-
-
-async def _show(visit: Visit, here: RoomView, entry: Entry | None) -> Response:
-    lines, head = await live.newest(visit, f"{PREFIX}/{here.segment}")
-    return visit.page("room.html", room=here, lines=lines, head=head, entry=entry)
-
-
-@get("/rooms/{segment}/events")
-async def events(visit: Visit) -> Response:
-    """The room's stream, live."""
-    return await live.follow(visit, f"{PREFIX}/{visit.request.path_params['segment']}")
-
-
-@post("/rooms/{segment}/exec", "exec")
-async def run(visit: Visit) -> Response:
-    """Runs a command in the room's shell, making the room on first use."""
-    here = await _room(visit)
-    body, started = checked(RoomExec, {"cmd": visit.form.text("command")}), now()
-    work = visit.services.rooms.exec(visit.who, visit.project, here.room_id, body.cmd)
-    outcome, out_of_memory = await unless_hung_up(visit.request, work)
-    entry = Entry(body.cmd, started, outcome, out_of_memory)
-    return visit.piece("entry.html", entry=entry) if visit.partial else await _show(visit, here, entry)
-
-
-@post("/rooms/{segment}/cleanup", "lifecycle")
-async def cleanup(visit: Visit) -> Response:
-    """Destroys the room's sandbox, if the id was typed."""
-    here = await _room(visit)
-    if visit.form.text("confirm") != here.room_id:
-        raise invalid({"confirm": ["type the room's id to clean it up"]})
-    complaints = await visit.services.rooms.cleanup(visit.who, visit.project, here.room_id)
-    told = "; ".join(complaints) or "The room was cleaned up: its sandbox is gone. A new command makes another."
-    return visit.go(visit.url("rooms", here.segment), told)
-
-
-routes = [listing, enter, page, events, run, cleanup]
+routes: list[BaseRoute] = [listing, enter]

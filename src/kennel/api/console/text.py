@@ -81,6 +81,11 @@ def one_line(words: str) -> str:
     return words.translate(_IN_NAMES)
 
 
+def words(said: str) -> str:
+    """What people and models wrote, with line ends; terminal escapes removed, other control characters made visible."""
+    return _ESCAPES.sub("", said.replace("\r\n", "\n")).translate(_CONTROLS)
+
+
 def name(data: bytes) -> str:
     """A file's name or path for people, on one line."""
     return one_line(data.decode(errors="replace"))
@@ -88,5 +93,4 @@ def name(data: bytes) -> str:
 
 def output(data: bytes) -> str:
     """A program's output as text: terminal escapes removed, other control characters made visible."""
-    text = data.decode(errors="replace").replace("\r\n", "\n")
-    return _ESCAPES.sub("", text).translate(_CONTROLS)
+    return words(data.decode(errors="replace"))

@@ -1,14 +1,14 @@
 """Owns live figures of running sandboxes: CPU as a rate between two looks, memory, disk, processes.
 
 Called by the overview and the sandbox page. Invariants: one look per sandbox and second, however many browsers ask; a
-look that fails or takes long costs its figure, not the page; what is kept is bounded.
+look that fails or takes long costs its figure, not the page; what is kept is bounded, and nothing looks by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +20,9 @@ from kennel.wire.results import SandboxView
 READ_SECONDS = 2.0
 FRESH_SECONDS = 1.0
 MAX_KEPT = 2048
+MAX_HISTORIES = 256
+"""Sandboxes whose past looks are kept: with MAX_SAMPLES of some 150 bytes each at most 9 MiB."""
+MAX_SAMPLES = 240
 AT_ONCE = 8
 
 
@@ -40,6 +43,14 @@ class Figures:
         return _part(self.counters.disk_used, self.counters.disk_size)
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A look that is kept: seconds on this process's clock, and what was seen."""
+
+    at: float
+    figures: Figures
+
+
 @dataclass(slots=True)
 class _Look:
     at: float
@@ -54,6 +65,7 @@ class Usage:
     ) -> None:
         self._read, self._clock = read, clock
         self._looks: OrderedDict[str, _Look] = OrderedDict()
+        self._past: OrderedDict[str, deque[Sample]] = OrderedDict()
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def of(self, views: Sequence[SandboxView]) -> dict[str, Figures]:
@@ -78,7 +90,19 @@ class Usage:
             figures = Figures(_rate(last, now, counters, kind.milli_cpu), counters, kind.memory)
             self._looks[view.sandbox_id] = _Look(now, figures)
             self._looks.move_to_end(view.sandbox_id)
+            self._keep(view.sandbox_id, Sample(now, figures))
             return figures
+
+    def _keep(self, sandbox_id: str, sample: Sample) -> None:
+        self._past.setdefault(sandbox_id, deque(maxlen=MAX_SAMPLES)).append(sample)
+        self._past.move_to_end(sandbox_id)
+        while len(self._past) > MAX_HISTORIES:
+            self._past.popitem(last=False)
+
+    def past(self, sandbox_id: str, seconds: float) -> list[tuple[float, Figures]]:
+        """The looks of the last `seconds`, each with how many seconds ago it was, the oldest first."""
+        now = self._clock()
+        return [(now - one.at, one.figures) for one in self._past.get(sandbox_id, ()) if now - one.at <= seconds]
 
 
 def _rate(last: _Look | None, now: float, counters: Counters, milli_cpu: int) -> float | None:

@@ -172,3 +172,49 @@ async def test_static_files_are_cached_by_their_content(world: Any) -> None:
         assert "immutable" in answer.headers["cache-control"]
     for path in ("/console/static/../app.py", "/console/static/%2e%2e/app.py", "/console/static/nosuch.js"):
         assert (await browser.get(path)).status_code in (303, 404)
+
+
+async def _socket(world: Any, path: str, headers: dict[str, str], protocols: list[str]) -> dict[str, Any]:
+    """What a WebSocket's handshake is answered with."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode()) for name, value in {"host": "localhost:8787", **headers}.items()]
+    scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": raw,
+             "scheme": "ws", "server": ("localhost", 8787), "subprotocols": protocols, "root_path": "",
+             "extensions": {"websocket.http.response": {}}}  # fmt: skip
+    await world.app(scope, receive, send)
+    return sent[0]
+
+
+@pytest.mark.parametrize(("key", "origin", "shown", "status"), [
+    ("admin", "http://localhost:8787", "token", 503), ("admin", "http://localhost:8787", "wrong", 403),
+    ("admin", "http://localhost:8787", "", 403), ("admin", None, "token", 403),
+    ("admin", "http://localhost:8788", "token", 403), ("admin", "https://localhost:8787", "token", 403),
+    (None, "http://localhost:8787", "token", 401), ("reader", "http://localhost:8787", "token", 403),
+])  # fmt: skip
+async def test_a_socket_is_opened_by_a_page_of_the_session_alone(
+    world: Any, key: str | None, origin: str | None, shown: str, status: int
+) -> None:
+    browser = await world.browser().login(key or "admin")
+    token = await browser.token()
+    headers = {} if origin is None else {"origin": origin}
+    if key is not None:
+        headers["cookie"] = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+    protocols = ["kennel.v1", f"kennel.form.{token if shown == 'token' else shown}"]
+    answer = await _socket(world, "/console/p/default/sandboxes/main/terminals/t", headers, protocols)
+    assert answer["status"] == status
+
+
+async def test_a_body_that_is_no_form_needs_the_token_too(world: Any) -> None:
+    browser = await world.browser().login()
+    address = "/console/p/default/sandboxes/main/upload?path=/x"
+    answer = await browser.http.put(address, content=b"x")
+    assert answer.status_code == 403
+    answer = await browser.http.put(address, content=b"x", headers={"x-kennel-form": await browser.token()})
+    assert answer.status_code == 503  # the scripted world has no files

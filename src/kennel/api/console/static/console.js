@@ -133,7 +133,10 @@ document.addEventListener("DOMContentLoaded", () => {
 document.addEventListener("htmx:config:request", (event) => {
   if (document.hidden && event.detail.ctx.sourceEvent?.type === "every") event.preventDefault();
 });
-document.addEventListener("htmx:before:request", () => {
+// A refusal stays until somebody does something; what a page asks for by itself does not take it away.
+document.addEventListener("htmx:before:request", (event) => {
+  const by = event.detail.ctx?.sourceEvent?.type ?? "";
+  if (by === "every" || by.startsWith("kennel:")) return;
   all("#notices > *").forEach((one) => one.classList.contains("problem") && one.remove());
 });
 document.addEventListener("keydown", (event) => {

@@ -1,0 +1,103 @@
+"""Owns who is in a room, as the console shows it: members, joining and leaving, join links.
+
+Called by console/app.py and by the rooms' page. Invariants: looking joins nobody; a link's token stands in the one
+answer that made it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from kennel.api.console.forms import checked
+from kennel.api.console.rooms import RoomView, found_room
+from kennel.api.console.visit import Visit, get, post
+from kennel.api.failures import invalid
+from kennel.api.routes.room_people import Joining, NewLink
+from kennel.wire.errors import KennelError
+
+_LASTS = {"": None, "hour": 3600, "day": 86400, "week": 7 * 86400}
+SIGN_SECONDS = 60
+"""How long a sign of life from an open page lasts; the page gives one every 25 seconds."""
+
+
+async def people(visit: Visit, here: RoomView, token: str = "") -> dict[str, Any]:
+    """What the panel shows; nobody in a room that nobody has used."""
+    rooms, members, links = visit.services.rooms, [], []
+    try:
+        members = list(await rooms.members.list(visit.project, here.room_id))
+        if visit.may("lifecycle"):
+            links = list(await rooms.links.list(visit.project, here.room_id))
+    except KennelError as failure:
+        if failure.code not in ("NOT_FOUND", "STREAM_NOT_FOUND"):
+            raise
+    return {"room": here, "members": members, "join_links": links, "shown": token}
+
+
+async def _done(visit: Visit, here: RoomView, token: str = "") -> Response:
+    if visit.partial:
+        return visit.piece("people.html", **await people(visit, here, token))
+    return visit.go(visit.url("rooms", here.segment), f"The new link, shown this once: {token}" if token else None)
+
+
+@get("/rooms/{segment}/people")
+async def panel(visit: Visit) -> Response:
+    """The panel alone."""
+    return visit.piece("people.html", **await people(visit, await found_room(visit)))
+
+
+@post("/rooms/{segment}/join", "exec")
+async def join(visit: Visit) -> Response:
+    """Joins under a name, or gives a sign of life."""
+    here = await found_room(visit)
+    words: dict[str, Any] = {"userId": visit.form.text("userId").strip(), "ttlSeconds": SIGN_SECONDS}
+    if visit.form.text("role"):
+        words["role"] = visit.form.text("role")
+    body = checked(Joining, words)
+    await visit.services.rooms.members.join(
+        visit.who, visit.project, here.room_id, body.user_id or "", role=body.role, newcomer="driver", may_change=True,
+        seconds=body.ttl_seconds,
+    )  # fmt: skip
+    return await _done(visit, here)
+
+
+@post("/rooms/{segment}/leave", "exec")
+async def leave(visit: Visit) -> Response:
+    """Ends a membership."""
+    here = await found_room(visit)
+    await visit.services.rooms.members.leave(visit.who, visit.project, here.room_id, visit.form.text("userId"))
+    return await _done(visit, here)
+
+
+@post("/rooms/{segment}/links", "lifecycle")
+async def link(visit: Visit) -> Response:
+    """Makes a join link; its token is shown once."""
+    here, form = await found_room(visit), visit.form
+    if form.text("lasts") not in _LASTS:
+        raise invalid({"lasts": ["an hour, a day, a week, or until it is revoked"]})
+    words = {
+        "role": form.text("role"),
+        "name": form.text("name").strip(),
+        "expiresInSeconds": _LASTS[form.text("lasts")],
+    }
+    body = checked(NewLink, words)
+    token, _ = await visit.services.rooms.links.create(
+        visit.who, visit.project, here.room_id, role=body.role, name=body.name, user_id=None,
+        seconds=body.expires_in_seconds,
+    )  # fmt: skip
+    return await _done(visit, here, token)
+
+
+@post("/rooms/{segment}/links/{link}/revoke", "lifecycle")
+async def revoke(visit: Visit) -> Response:
+    """Ends a link at once."""
+    here = await found_room(visit)
+    await visit.services.rooms.links.revoke(
+        visit.who, visit.project, here.room_id, visit.request.path_params["link"][:128]
+    )
+    return await _done(visit, here)
+
+
+routes: list[BaseRoute] = [panel, join, leave, link, revoke]
