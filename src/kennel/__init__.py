@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from kennel.wire.errors import Unauthorized as Unauthorized
     from kennel.wire.errors import Unavailable as Unavailable
     from kennel.wire.errors import Unsupported as Unsupported
+    from kennel.wire.results import BackupRestored as BackupRestored
+    from kennel.wire.results import BackupView as BackupView
     from kennel.wire.results import DiffView as DiffView
     from kennel.wire.results import ExecResult as ExecResult
     from kennel.wire.results import PathChange as PathChange
@@ -119,7 +121,9 @@ _HOMES = {
         "Conflict", "Failed", "Forbidden", "Gone", "InvalidRequest", "KennelError", "NotFound", "TimedOut",
         "Unauthorized", "Unavailable", "Unsupported",
     ),
-    "kennel.wire.results": ("DiffView", "ExecResult", "PathChange", "SandboxView", "SnapshotView"),
+    "kennel.wire.results": (
+        "BackupRestored", "BackupView", "DiffView", "ExecResult", "PathChange", "SandboxView", "SnapshotView",
+    ),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -138,6 +142,8 @@ __all__ = [
     "AsyncStream",
     "AsyncSubscription",
     "AsyncTerminal",
+    "BackupRestored",
+    "BackupView",
     "CodeContext",
     "CodeContextInfo",
     "CodeError",

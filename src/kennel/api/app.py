@@ -22,6 +22,7 @@ from kennel.api.room_access import LinkDoor
 from kennel.api.routes import (
     archives,
     audit,
+    backups,
     contexts,
     egress,
     exec_stream,
@@ -53,6 +54,7 @@ _NOUNS = (
     files,
     observation,
     snapshots,
+    backups,
     sandboxes,
     sessions,
     projects,

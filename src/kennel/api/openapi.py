@@ -21,7 +21,7 @@ from kennel.domain.event import Event
 from kennel.domain.membership import LinkView, MemberView
 from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
-from kennel.wire.results import DiffView, ExecResult, SandboxView, SnapshotView
+from kennel.wire.results import BackupView, DiffView, ExecResult, SandboxView, SnapshotView
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -56,6 +56,7 @@ _SHAPES = (
     SecretView,
     ApprovalView,
     SnapshotView,
+    BackupView,
     DiffView,
 )
 

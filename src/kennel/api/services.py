@@ -15,6 +15,7 @@ from fastapi import Request
 from msgspec import UNSET, UnsetType
 from starlette.requests import HTTPConnection
 
+from kennel.control.backups import Backups
 from kennel.control.egress import Egress
 from kennel.control.git import Clone, Place
 from kennel.control.live_state import Update
@@ -305,6 +306,7 @@ class Services:
     running: Running | None = None
     egress: Egress | None = None
     snapshots: Snapshots | None = None
+    backups: Backups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +357,14 @@ def snapshots_of(request: Request) -> Snapshots:
     if snapshots is None:
         raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
     return snapshots
+
+
+def backups_of(request: Request) -> Backups:
+    """The service of backups; NODE_UNAVAILABLE in an installation without sandboxes."""
+    backups = services_of(request).backups
+    if backups is None:
+        raise error("NODE_UNAVAILABLE", "sandboxes are not enabled here", admitted="no")
+    return backups
 
 
 def git_of(request: Request) -> Git:

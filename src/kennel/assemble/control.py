@@ -22,6 +22,7 @@ from kennel.adapters.vault.sealer import seal_secret
 from kennel.api import event_stream
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
+from kennel.control.backups import Backups
 from kennel.control.catalogue import Catalogue
 from kennel.control.egress import Egress
 from kennel.control.files import Files
@@ -119,7 +120,6 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     node = NodeClient(str(settings.node_socket) if settings.node else None)
     projections = Projections(log)
     projects = Projects(log)
-    keys = await _keys(settings, log, projects)
     catalogue = Catalogue(log, projections)
     blobs = _blobs(settings)
     fleet = _fleet(settings, node, blobs, projections)
@@ -129,14 +129,14 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder, points.before)
     known = partial(_names, projects)
     egress = _egress(settings, log, fleet, known)
-    reconciler = Reconciler(known, catalogue, fleet, pool, sandboxes)
+    node.on_loss = (reconciler := Reconciler(known, catalogue, fleet, pool, sandboxes)).hurry
     model = await asyncio.to_thread(_model, settings)
     rooms = Rooms(log, sandboxes, model, _turns(settings), timeout_ms=round(settings.room_command_timeout * 1000))
-    node.on_loss = reconciler.hurry
     running = Running(sandboxes, recorder, log)
+    snapshots = Snapshots(sandboxes, catalogue, projections, fleet, log, blobs)
     services = Services(
         sandboxes=sandboxes,
-        keys=keys,
+        keys=await _keys(settings, log, projects),
         projects=projects,
         rooms=rooms,
         streams=Streams(log),
@@ -149,7 +149,8 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         git=Git(sandboxes),
         running=running,
         egress=egress,
-        snapshots=Snapshots(sandboxes, catalogue, projections, fleet, log, blobs),
+        snapshots=snapshots,
+        backups=Backups(sandboxes, snapshots, projections, log, blobs),
     )
     upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every, settings.collect_every)
     return services, Loops(

@@ -13,7 +13,7 @@ from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
 from kennel.cli.output import plain, show_fields, show_json, show_table
 
 if TYPE_CHECKING:
-    from kennel import SandboxView, SnapshotView
+    from kennel import BackupView, SandboxView, SnapshotView
 
 app = App(name="sandbox", help="Create, list, start, put to sleep and destroy sandboxes.")
 
@@ -229,6 +229,56 @@ def rollback(
     """Make a sandbox's files those of a snapshot again; what runs in it ends."""
     with flags.client() as itx:
         _report(itx.sandboxes.get(name).rollback(snapshot, before=before), flags)
+
+
+@app.command
+def backup(
+    name: Name,
+    dir: Annotated[str, Parameter(help="The directory.")] = "/workspace",
+    /,
+    *,
+    title: Annotated[str | None, Parameter(help="What to call it.")] = None,
+    ttl: Annotated[int | None, Parameter(help="Seconds until it goes; else it lasts until it is deleted.")] = None,
+    exclude: Annotated[Words, Parameter(help="A pattern of paths to leave out; again for more.")] = (),
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Back up a directory of a sandbox."""
+    with flags.client() as itx:
+        made = itx.sandboxes.get(name).create_backup(dir, name=title, ttl=ttl, excludes=list(exclude) or None)
+        _list_backups([made], flags)
+
+
+@app.command
+def backups(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
+    """List a sandbox's backups, the newest first; does not wake it."""
+    with flags.client() as itx:
+        _list_backups(itx.sandboxes.get(name).list_backups(), flags)
+
+
+@app.command
+def restore(
+    name: Name,
+    backup: str,
+    /,
+    *,
+    dir: Annotated[str | None, Parameter(help="Where to, if not to where it came from.")] = None,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Make a directory what a backup holds, and nothing else."""
+    with flags.client() as itx:
+        done = itx.sandboxes.get(name).restore_backup(backup, dir=dir)
+    if flags.json:
+        show_json(done)
+    else:
+        print(f"{done.dir} is what {done.id} holds")
+
+
+def _list_backups(found: list[BackupView], flags: Flags) -> None:
+    if flags.json:
+        show_json(found)
+        return
+    rows = ((v.id, v.name or "", v.dir, v.created_at, str(v.size)) for v in found)
+    show_table(("ID", "NAME", "DIRECTORY", "CREATED", "BYTES"), rows)
 
 
 def _list_snapshots(found: list[SnapshotView], flags: Flags) -> None:

@@ -54,13 +54,13 @@ class Leftovers:
             os.close(descriptor)
 
 
-async def find(guest: Guest | None, asked: dict[str, Any], *, live: bool) -> Leftovers:
-    """What is left out now, by `leave_out.wanted`; without a guest, or when it fails, only names."""
+async def find(guest: Guest | None, asked: dict[str, Any], *, live: bool, root: str = "/workspace") -> Leftovers:
+    """What of `root` is left out now, by `leave_out.wanted`; without a guest, or when it fails, only names."""
     names = exclusion.DEFAULT_NAMES if asked["nodeModules"] else ()
     plain = Leftovers(names, by="names" if names else "nothing")
     if guest is None or not (asked["gitignore"] or asked["patterns"]):
         return plain
-    argv = (*_PYTHON, _LISTER, json.dumps(asked), str(exclusion.MAX_BYTES), str(SECONDS - 2))
+    argv = (*_PYTHON, _LISTER, root, json.dumps(asked), str(exclusion.MAX_BYTES), str(SECONDS - 2))
     env, most = {"GIT_OPTIONAL_LOCKS": "0"}, exclusion.MAX_BYTES
     command = Command(argv=argv, cwd="/", env=env, timeout_ms=round(SECONDS * 1000), max_bytes=most)
     try:

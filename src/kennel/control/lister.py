@@ -3,8 +3,9 @@
 Run there by the guest's interpreter, as root; standard library only. Invariant: what it says is what git and the given
 patterns leave out, and never a checkout within: its files are tracked, and git itself does not clean it away.
 
-Arguments: what is asked for (JSON), the most bytes to say, seconds. Exit codes: 0; 3 without a git; 4 too much to say;
-5 out of time. (Without the look by `check-ignore`, a directory all of whose files are ignored would go, too.)
+Arguments: the root of the walk, what is asked for (JSON), the most bytes to say, seconds. Exit codes: 0; 3 without a
+git; 4 too much to say; 5 out of time. (Without the look by `check-ignore`, a directory all of whose files are ignored
+would go, too.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-ROOT = b"/workspace"
 _NO_GIT, _TOO_MUCH, _LATE = 3, 4, 5
 _HERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE"}
 """What a sandbox's own variables may say of one checkout is not true of every other."""
@@ -28,7 +28,8 @@ _HERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NA
 class Lister:
     """One walk of the tree."""
 
-    def __init__(self, asked: dict[str, Any], most: int, seconds: float) -> None:
+    def __init__(self, root: bytes, asked: dict[str, Any], most: int, seconds: float) -> None:
+        self._root = root
         self._end, self._left, self._asked = time.monotonic() + seconds, most, asked
         self._patterns = [os.fsencode(each) for each in asked["patterns"]]
         self._git = os.fsencode(shutil.which("git") or "") if asked["gitignore"] else b""
@@ -42,7 +43,7 @@ class Lister:
             folder = pending.pop()
             self._look_at_the_clock()
             try:
-                entries = list(os.scandir(_at(folder)))
+                entries = list(os.scandir(self._at(folder)))
             except OSError:
                 continue  # it went away, or lies too deep to be named
             if self._git and any(entry.name == b".git" for entry in entries):
@@ -59,6 +60,9 @@ class Lister:
         sys.stdout.buffer.writelines(path + b"\0" for path in sorted(self._said))
         sys.stdout.buffer.flush()
         return 0 if self._git or not self._asked["gitignore"] else _NO_GIT
+
+    def _at(self, folder: bytes) -> bytes:
+        return self._root + b"/" + folder if folder else self._root
 
     def _matches(self, path: bytes, name: bytes) -> bool:
         return any(fnmatch.fnmatchcase(path, each) or fnmatch.fnmatchcase(name, each) for each in self._patterns)
@@ -96,7 +100,7 @@ class Lister:
 
     def _ask(self, folder: bytes, words: list[bytes], given: bytes = b"") -> Iterator[bytes]:
         """What git prints there, piece by piece; a git that fails has said all it knows."""
-        options = [b"-c", b"safe.directory=*", b"-c", b"core.fsmonitor=false", b"-C", _at(folder)]
+        options = [b"-c", b"safe.directory=*", b"-c", b"core.fsmonitor=false", b"-C", self._at(folder)]
         with open(os.memfd_create("paths"), "w+b") as stdin:
             stdin.write(given)
             stdin.seek(0)
@@ -121,13 +125,9 @@ class Lister:
 
     def _say_others(self, folder: bytes, name: bytes) -> None:
         self._look_at_the_clock()
-        for other in os.listdir(_at(folder)):
+        for other in os.listdir(self._at(folder)):
             if other != name:
                 self._say(_join(folder, other))
-
-
-def _at(folder: bytes) -> bytes:
-    return ROOT + b"/" + folder if folder else ROOT
 
 
 def _join(folder: bytes, name: bytes) -> bytes:
@@ -143,4 +143,5 @@ def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 if __name__ == "__main__":
-    sys.exit(Lister(json.loads(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])).run())
+    root, asked, most, seconds = sys.argv[1:]
+    sys.exit(Lister(os.fsencode(root), json.loads(asked), int(most), float(seconds)).run())

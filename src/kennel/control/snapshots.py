@@ -39,7 +39,7 @@ from kennel.wire.results import DiffView, PathChange, SandboxView, SnapshotView
 
 PAGE = 500
 MAX_PATHS = 10_000
-MAX_NAME = 128
+MAX_NAME = 256
 MAX_IMPORT = 64 << 30
 WORKSPACE = b"/workspace"
 _WORDS = {"A": "added", "C": "changed", "R": "removed"}

@@ -11,13 +11,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
 
 from kennel.control import leftovers
+from kennel.control.backups import book as archives
 from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
 from kennel.control.snapshots import book
 from kennel.control.workspaces import FOLDER, Asked, blob_name, deepest
-from kennel.domain import leave_out
+from kennel.domain import backup, leave_out
 from kennel.domain.principal import SYSTEM
 from kennel.domain.sandbox import Projection
 from kennel.domain.stack import Suspect, collect, referenced
@@ -49,6 +51,7 @@ class Upkeep:
         self._events, self._blobs, self._checkpoint_every, self._grace = events, blobs, checkpoint_every, grace
         self._saved: dict[str, float] = {}
         self._suspects: list[Suspect] = []
+        self._unkept: list[Suspect] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -57,6 +60,7 @@ class Upkeep:
             loop.create_task(self._every(EVERY_SECONDS, self.checkpoint), name="checkpoints"),
             loop.create_task(self._every(EVERY_SECONDS, self.tidy), name="compaction"),
             loop.create_task(self._every(self._grace, self.collect), name="collection"),
+            loop.create_task(self._every(self._grace, self.collect_archives), name="collection of archives"),
         ]
 
     async def close(self) -> None:
@@ -135,6 +139,22 @@ class Upkeep:
                 await self._fleet.node.remove_layer(layer)
         if gone:
             log.info("%d layers that nobody needs are deleted", len(gone))
+        return gone
+
+    async def collect_archives(self) -> list[str]:
+        """As `collect`, of saved directories: those of destroyed sandboxes, and those whose time is over."""
+        now, moment = time.time(), datetime.now(UTC)
+        ages = {info.name: max(0.0, now - info.modified) async for info in self._blobs.list(backup.FOLDER)}
+        needed: set[str] = set()
+        for project in await self._projects() if ages else ():
+            await self._catalogue.refresh(project)
+            for claim, state in await self._catalogue.list(project):
+                if state.status != "destroyed":
+                    found = (await archives(self._events, project, claim.path)).values()
+                    needed |= {each.blob for each in found if not each.expired(moment)}
+        gone, self._unkept = collect(ages, needed, self._unkept, now, self._grace)
+        for name in gone:
+            await self._blobs.delete(name)
         return gone
 
     async def _needed(self) -> list[Sequence[str]]:

@@ -198,6 +198,10 @@ EVENT_TYPES: dict[str, EventType] = {
             "sandbox/point-taken", sandbox.PointTaken, _OWN, _LIFE,
             "the files as they were before the command that comes next; these layers are on its machine alone",
         ),
+        EventType("sandbox/directory-saved", sandbox.DirectorySaved, _OWN, _LIFE, "it is kept as an archive"),
+        EventType(
+            "sandbox/directory-restored", sandbox.DirectoryRestored, _OWN, _LIFE, "it is what that backup holds"
+        ),
         EventType("sandbox/rolled-back", sandbox.RolledBack, _OWN, _LIFE, "the files are those of this earlier backup"),
         EventType("sandbox/compacted", sandbox.Compacted, _OWN, _LIFE, "the same files, as fewer layers"),
         EventType("sandbox/snapshot-deleted", sandbox.Backup, _OWN, _LIFE, "this snapshot is gone"),

@@ -91,6 +91,15 @@ class WriteOptions:
     user: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SaveOptions:
+    """What a saved directory leaves out by name, and the most it may hold: apparent bytes, names."""
+
+    names: tuple[str, ...]
+    max_bytes: int
+    max_names: int
+
+
 def mode_text(mode: int) -> str:
     """`rwxr-xr-x` for 0o755; set-id and sticky bits as `ls` shows them."""
     letters = [letter if mode >> (8 - at) & 1 else "-" for at, letter in enumerate("rwxrwxrwx")]

@@ -130,6 +130,24 @@ class PointTaken(Payload):
     frozen_ms: float | UnsetType = UNSET
 
 
+class DirectorySaved(Payload):
+    """`bytes` is the archive before it is compressed, `leftOut` how many listed paths are not in it."""
+
+    backup_id: Short
+    dir: str
+    bytes: Count
+    name: Short | UnsetType = UNSET
+    ttl_seconds: Count | UnsetType = UNSET
+    left_out: Count | UnsetType = UNSET
+    left_out_by: Literal["nothing", "names", "git"] | UnsetType = UNSET
+    duration_ms: float | UnsetType = UNSET
+
+
+class DirectoryRestored(Payload):
+    backup_id: Short
+    dir: str
+
+
 class RolledBack(Payload):
     backup_id: Short
     layers: Layers

@@ -1,4 +1,4 @@
-"""Owns the operations `archive.pack` and `archive.unpack`: the guest's own interpreter runs the archive program.
+"""Owns the operations `archive.pack`, `unpack`, `save` and `restore`: the guest's own interpreter runs their programs.
 
 Begun like a command, because it is one: its output or its input is the archive, its end an EXIT. Invariant: the image
 needs no tar; the program has the rights of the caller's user and of nobody else.
@@ -24,19 +24,20 @@ _MAIN = b"/__main__.py"
 
 
 class ArchiveOperations:
-    """Both verbs."""
+    """All four verbs."""
 
     def __init__(self, loop: Loop, pool: Pool, accounts: Accounts) -> None:
         self._exec = ExecOperation(loop, pool, accounts)
 
     def begin(self, verb: str, channel: Channel, args: dict[str, Any]) -> Exec:
-        """Starts packing `path` to output, or unpacking input into it."""
-        words = [*interpreter(), os.path.join(os.path.dirname(__file__), "archive.py"), verb, text(path_of(args))]
-        if flag_of(args, "gzip"):
+        """Starts packing or saving `path` to output, or unpacking or restoring input into it."""
+        file = "backup.py" if verb in ("save", "restore") else "archive.py"
+        words = [*interpreter(), os.path.join(os.path.dirname(__file__), file), verb, text(path_of(args))]
+        if file == "backup.py":
+            words.append(str(args.get("options", "{}")))
+        elif flag_of(args, "gzip"):
             words.append("gzip")
-        return self._exec.begin(
-            channel, {"argv": words, "cwd": "/", "user": args.get("user"), "stdin": verb == "unpack"}
-        )
+        return self._exec.begin(channel, {"argv": words, "cwd": "/", "user": args.get("user"), "stdin": verb != "pack"})
 
 
 def interpreter() -> list[str]:

@@ -69,7 +69,7 @@ class Service:
             operations[f"file.{verb}"] = self._file(verb, accounts)
         operations["watch.follow"] = self._watch(accounts)
         operations["watch.changes"] = self._changed(accounts)
-        for verb in ("pack", "unpack"):
+        for verb in ("pack", "unpack", "save", "restore"):
             operations[f"archive.{verb}"] = self._archive(verb, accounts)
         operations |= self._background(accounts)
         operations["connect"] = self._tether

@@ -6,7 +6,9 @@ was not is the program's own word, checked like any answer of a guest.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from kennel.guest import framing
 from kennel.guest.framing import FrameError
@@ -15,6 +17,9 @@ from kennel.relay.run import RunCall
 from kennel.wire.errors import KennelError, error
 
 _MOST_WORDS = 64 * 1024
+_CLEARING = 20.0
+END = b"KENNEL ARCHIVE END\n"
+"""The word that ends what a restore is sent; guest/backup.py waits for it."""
 
 
 def failure(words: bytes, code: int) -> KennelError:
@@ -73,3 +78,21 @@ class RemoteUnpack:
     async def close(self) -> None:
         """Gives it up unless it is finished; what was unpacked stays."""
         await self._call.kill()
+
+
+class RemoteRestore(RemoteUnpack):
+    """A saved directory on its way in; without `finish` it leaves what was there."""
+
+    async def finish(self) -> None:
+        """Returns when the directory is what came."""
+        await self._call.write(END)
+        await super().finish()
+
+    async def close(self) -> None:
+        """Gives it up unless it is finished: its program sees an archive without its last word, and clears up."""
+        if not self._call.ended:
+            await self._call.close_stdin()
+            with suppress(TimeoutError, KennelError):
+                async with asyncio.timeout(_CLEARING):
+                    await self._call.collected()
+        await super().close()

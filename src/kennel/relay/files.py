@@ -6,15 +6,16 @@ anybody sees it; a claim that is not ends its link.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from kennel.domain.file import ChangeReport, Entry, FileFacts, FileType, WatchOptions, WriteOptions
+from kennel.domain.file import ChangeReport, Entry, FileFacts, FileType, SaveOptions, WatchOptions, WriteOptions
 from kennel.guest import framing
 from kennel.guest.framing import FrameError
 from kennel.relay import watches
-from kennel.relay.archives import RemotePack, RemoteUnpack
+from kennel.relay.archives import RemotePack, RemoteRestore, RemoteUnpack
 from kennel.relay.run import RunCall
 from kennel.relay.transfer import Transfer, path_in
 from kennel.relay.watches import RemoteWatch
@@ -209,6 +210,22 @@ class RemoteFiles:
     async def unpack(self, path: bytes, *, user: str | None = None) -> RemoteUnpack:
         """A tar's content below a directory."""
         return RemoteUnpack(self._link.program("archive.unpack", told(path, {"user": user}), _KEPT))
+
+    async def save(self, path: bytes, options: SaveOptions, left_out: bytes) -> RemotePack:
+        """A directory for `restore`, as tar; `left_out` is a list of paths from there, a NUL behind each."""
+        words = {"names": list(options.names), "maxBytes": options.max_bytes, "maxNames": options.max_names}
+        call = self._link.program("archive.save", told(path, {"options": json.dumps(words)}), None)
+        try:
+            await call.write(left_out)
+            await call.close_stdin()
+        except BaseException:
+            await call.kill()
+            raise
+        return RemotePack(call)
+
+    async def restore(self, path: bytes) -> RemoteRestore:
+        """What `save` gave as the whole of a directory."""
+        return RemoteRestore(self._link.program("archive.restore", told(path, {}), _KEPT))
 
     async def watch(self, path: bytes, options: WatchOptions) -> RemoteWatch:
         """Events of a tree; returns once the watch is in place."""

@@ -74,6 +74,27 @@ class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):
     depth: int
 
 
+class BackupView(msgspec.Struct, rename="camel", kw_only=True):
+    """A backup of one directory: `size` in bytes, `left_out` paths that it has not. Times are ISO 8601 in UTC; without
+    `expires_at` it lasts until it is deleted."""
+
+    id: str
+    dir: str
+    name: str | None
+    created_at: str
+    expires_at: str | None
+    size: int
+    left_out: int
+
+
+class BackupRestored(msgspec.Struct, rename="camel", kw_only=True):
+    """Where a backup was put back."""
+
+    success: bool
+    dir: str
+    id: str
+
+
 class PathChange(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """One path, from `/workspace`: `added`, `changed` or `removed`; exact bytes in base64 where it is not UTF-8."""
 

@@ -12,8 +12,7 @@ from typing import Any
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.leave_out import leave_out_words
 from kennel.sdk.names import new_request_id
-from kennel.wire.errors import error
-from kennel.wire.results import DiffView, SandboxView, SnapshotView
+from kennel.wire.results import BackupRestored, BackupView, DiffView, SandboxView, SnapshotView
 
 SECONDS = 600.0
 WORKSPACE = "/workspace"
@@ -99,15 +98,36 @@ class AsyncSnapshotMethods:
         ttl: int | None = None,
         excludes: Sequence[str] | None = None,
         gitignore: bool | None = None,
-    ) -> SnapshotView:
-        """A snapshot under the name that programs for the hosted service know; of /workspace alone."""
-        if dir.rstrip("/") != WORKSPACE:
-            raise error("INVALID_BACKUP_CONFIG", f"only {WORKSPACE} can be backed up", admitted="no")
-        return await self.snapshot(name, ttl=ttl, gitignore=gitignore, excludes=excludes)
+    ) -> BackupView:
+        """A backup of a directory: of /workspace a snapshot, of another one an archive made inside.
 
-    async def restore_backup(self, backup: SnapshotView | str) -> SandboxView:
-        """Rolls back to a backup."""
-        return await self.rollback(backup)
+        `dir` is in /workspace, /home, /app, /tmp or /var/tmp. `ttl` is in seconds, without it the backup lasts until
+        it is deleted; `excludes` are patterns of what is left out, `gitignore` whether what git ignores is.
+        """
+        words = {"dir": dir, "name": name, "ttl": ttl, "gitignore": gitignore, "excludes": excludes and list(excludes)}
+        body = {word: value for word, value in words.items() if value is not None}
+        return await self._transport.call("POST", f"{self._route}/backups", BackupView, body=body, extra=SECONDS)
+
+    async def list_backups(self) -> list[BackupView]:
+        """Every backup, the newest first; does not wake it."""
+        found = await self._transport.call("GET", f"{self._route}/backups", dict[str, list[BackupView]], repeat=True)
+        return found["backups"]
+
+    async def restore_backup(self, backup: BackupView | str, *, dir: str | None = None) -> BackupRestored:
+        """Makes the backup's directory, or `dir`, what the backup holds and nothing else.
+
+        Of /workspace it is a roll back: what runs ends.
+        """
+        id_ = backup if isinstance(backup, str) else backup.id
+        where = dir if dir is not None or isinstance(backup, str) else backup.dir
+        body = {} if where is None else {"dir": where}
+        route = f"{self._route}/backups/{id_}/restore"
+        return await self._transport.call("POST", route, BackupRestored, body=body, extra=SECONDS)
+
+    async def delete_backup(self, backup: BackupView | str) -> None:
+        """Takes a backup off the list, and its archive out of the store."""
+        id_ = backup if isinstance(backup, str) else backup.id
+        await self._transport.call("DELETE", f"{self._route}/backups/{id_}", type(None))
 
 
 def _id(snapshot: SnapshotView | str) -> str:
