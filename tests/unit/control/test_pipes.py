@@ -24,6 +24,11 @@ async def read_all(far: int) -> int:
     return total
 
 
+async def write_on(pipe: Pipe) -> None:
+    while True:
+        await pipe.write(bytes(100_000))
+
+
 async def test_what_is_written_arrives_and_the_end_says_what_came_of_it() -> None:
     before = descriptors()
     pipe = Pipe(read_all, reads=False)
@@ -41,8 +46,7 @@ async def test_a_full_store_is_what_the_writer_hears() -> None:
     before = descriptors()
     pipe = Pipe(full, reads=False)
     with pytest.raises(KennelError) as caught:
-        while True:
-            await pipe.write(bytes(100_000))
+        await write_on(pipe)
     assert caught.value.code == "NO_SPACE"
     pipe.close()
     assert descriptors() == before
