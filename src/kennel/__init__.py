@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from kennel.wire.results import PathChange as PathChange
     from kennel.wire.results import SandboxView as SandboxView
     from kennel.wire.results import SnapshotView as SnapshotView
+    from kennel.wire.results import UsageView as UsageView
 
 _HOMES = {
     "kennel.sdk._async.client": ("AsyncKennel",),
@@ -123,6 +124,7 @@ _HOMES = {
     ),
     "kennel.wire.results": (
         "BackupRestored", "BackupView", "DiffView", "ExecResult", "PathChange", "SandboxView", "SnapshotView",
+        "UsageView",
     ),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -202,6 +204,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "UsageView",
     "Verification",
 ]
 

@@ -222,3 +222,21 @@ def test_streams(installation: Installation) -> None:
     lines = cli("stream", "export", path).stdout.splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["stream/created", "note", "x", "y"]
     assert json.loads(lines[1])["payload"] == {"a": "ü"}
+
+
+def test_top_shows_what_works_and_wakes_nothing(installation: Installation, itx: Kennel, name: str) -> None:
+    asleep = itx.sandboxes.get(unused()).create()
+    box = itx.sandboxes.get(name)
+    box.start_process("while :; do :; done")
+    rows = words_of(installation.cli("top").stdout)
+    assert rows[0] == ["NAME", "TYPE", "CPU", "MEMORY", "DISK", "PROCESSES", "OOM"]
+    (row,) = (row for row in rows if row[0] == name)
+    assert row[1] == "basic"
+    assert 0 < float(row[2]) <= 0.3, "a quarter of a CPU is what it may have"
+    assert asleep.name not in {row[0] for row in rows}
+    assert not asleep.info().running
+    (one,) = (one for one in itx.sandboxes.usage() if one.name == name)
+    assert 0 < one.memory < one.memory_limit
+    assert 0 < one.disk < one.disk_limit
+    assert one.processes >= 2
+    asleep.destroy()

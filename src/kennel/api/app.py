@@ -43,10 +43,12 @@ from kennel.api.routes import (
     snapshots,
     streams,
     terminals,
+    usage,
     watches,
 )
 from kennel.api.routes import exec as exec_routes
 from kennel.api.services import ApiSettings, Services
+from kennel.api.usage import Usage
 
 _NOUNS = (
     health,
@@ -56,6 +58,7 @@ _NOUNS = (
     snapshots,
     backups,
     sandboxes,
+    usage,
     sessions,
     projects,
     keys,
@@ -91,6 +94,7 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
     )
     app.state.services = services
     app.state.preview_base = settings.preview_base
+    app.state.usage = Usage(services.usage) if services.usage is not None else None
     for noun in _NOUNS:
         app.include_router(noun.router)
 

@@ -21,7 +21,7 @@ from kennel.domain.event import Event
 from kennel.domain.membership import LinkView, MemberView
 from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
-from kennel.wire.results import BackupView, DiffView, ExecResult, SandboxView, SnapshotView
+from kennel.wire.results import BackupView, DiffView, ExecResult, SandboxView, SnapshotView, UsageView
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -58,6 +58,7 @@ _SHAPES = (
     SnapshotView,
     BackupView,
     DiffView,
+    UsageView,
 )
 
 ERROR_SCHEMA: dict[str, Any] = {

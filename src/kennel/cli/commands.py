@@ -26,6 +26,7 @@ for name, home, group, text in (
     ("cp", "copy:copy", SANDBOXES, "Copy files and directories: kennel cp SRC DST, either NAME:/path."),
     ("shell", "shell:shell", SANDBOXES, "Open a terminal in a sandbox, or come back to one."),
     ("ps", "ps:ps", SANDBOXES, "List a sandbox's background processes."),
+    ("top", "top:top", SANDBOXES, "Watch what the running sandboxes use."),
     ("run", "script:run", SANDBOXES, "Run Python with `itx`, a client of the project, in scope."),
     ("room", "room:app", SANDBOXES, "Run commands and talk in a room; clean it up."),
     ("stream", "stream:app", PROJECT, "List streams, append events of your own, export."),
@@ -37,6 +38,7 @@ for name, home, group, text in (
     ("up", "installation:up", MACHINE, "Set up what is missing and start Kennel on this machine."),
     ("down", "installation:down", MACHINE, "Stop everything that `up` started."),
     ("doctor", "installation:doctor", MACHINE, "Check what this machine can do, with the remedy for what it cannot."),
+    ("completion", "completion:completion", MACHINE, "Print a shell's completion script: bash, zsh or fish."),
     ("bench", "installation:bench", MACHINE, "Measure this installation beside the floors of this machine."),
 ):
     app.command(f"kennel.cli.{home}", name=name, group=group, help=text)

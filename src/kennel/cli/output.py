@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kennel.wire.errors import KennelError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 HINTS = {
     "SANDBOX_NOT_FOUND": "create it first: kennel sandbox create NAME",
@@ -41,17 +44,27 @@ def show_json(value: Any) -> None:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints rows under headings, aligned."""
+    show(table_of(columns, rows))
+
+
+def show(table: Table) -> None:
+    """Prints a table, as wide as it likes where there is no terminal."""
     from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False).print(table)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Rows under headings, aligned, for a console of rich's."""
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(table)
+    return table
 
 
 def show_fields(answer: msgspec.Struct) -> None:

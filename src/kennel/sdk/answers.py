@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kennel.wire.errors import error
-from kennel.wire.results import ExecResult, SandboxView
+from kennel.wire.results import ExecResult, SandboxView, UsageView
 
 T = TypeVar("T")
 
@@ -24,6 +24,13 @@ class SandboxPage(Shape):
     """One page of a list of sandboxes; `cursor` is None on the last."""
 
     sandboxes: list[SandboxView]
+    cursor: str | None = None
+
+
+class UsagePage(Shape):
+    """One page of what running sandboxes use; `cursor` is None on the last."""
+
+    usage: list[UsageView]
     cursor: str | None = None
 
 

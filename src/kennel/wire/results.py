@@ -60,6 +60,26 @@ class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
     points: bool = False
 
 
+class UsageView(msgspec.Struct, rename="camel", kw_only=True):
+    """What one running sandbox uses of what it may: bytes, counts, seconds of CPU since it was started.
+
+    `cpu_limit` is in vCPU; the rate of CPU is the difference of two looks over the time between them.
+    """
+
+    path: str
+    name: str
+    instance_type: str
+    cpu_seconds: float
+    cpu_limit: float
+    memory: int
+    memory_limit: int
+    disk: int
+    disk_limit: int
+    processes: int
+    process_limit: int
+    oom_kills: int = 0
+
+
 class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):
     """A snapshot of a sandbox: `size` is what it added to the store and `left_out` how many paths it has not, `depth`
     how many layers it is. Times are ISO 8601 in UTC; without `expires_at` it lasts until it is deleted."""

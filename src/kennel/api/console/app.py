@@ -45,8 +45,8 @@ from kennel.api.console import (
 from kennel.api.console.door import Door
 from kennel.api.console.rendering import ROOT, STATIC
 from kennel.api.console.session import Sessions
-from kennel.api.console.usage import Usage
 from kennel.api.services import ApiSettings, Services
+from kennel.api.usage import Usage
 from kennel.wire.errors import KennelError, error
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -17,10 +17,10 @@ from starlette.responses import Response
 from kennel.api.console.forms import Form, assignments, checked
 from kennel.api.console.images import image_names
 from kennel.api.console.trouble import fields
-from kennel.api.console.usage import Figures
 from kennel.api.console.visit import Visit, get, post
 from kennel.api.failures import invalid
 from kennel.api.routes.sandboxes import CreateSandbox
+from kennel.api.usage import Figures
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.creation import ISOLATIONS
 from kennel.domain.instance_type import DEFAULT, INSTANCE_TYPES

@@ -5,11 +5,13 @@ Called by programs through `itx.sandboxes`. Invariant: neither addressing nor li
 
 from __future__ import annotations
 
+import builtins
+
 from kennel.sdk._async.sandbox import AsyncSandbox
 from kennel.sdk._async.transport import AsyncTransport
-from kennel.sdk.answers import SandboxPage
+from kennel.sdk.answers import SandboxPage, UsagePage
 from kennel.sdk.names import sandbox_name, segment
-from kennel.wire.results import SandboxView
+from kennel.wire.results import SandboxView, UsageView
 
 
 class AsyncSandboxes:
@@ -18,6 +20,7 @@ class AsyncSandboxes:
     def __init__(self, transport: AsyncTransport, project: str) -> None:
         self._transport = transport
         self._route = f"/v1/projects/{segment(project)}/sandboxes"
+        self._usage = f"/v1/projects/{segment(project)}/usage"
 
     def get(self, path: str) -> AsyncSandbox:
         """A handle on `/sandboxes/NAME` (or `NAME`), whether it exists or not; no I/O. INVALID_PATH for other paths."""
@@ -50,3 +53,16 @@ class AsyncSandboxes:
             seen.add(page.cursor)
             asked["cursor"] = page.cursor
         return found
+
+    async def usage(self) -> builtins.list[UsageView]:
+        """What each running sandbox uses: CPU seconds, bytes of memory and disk, processes; beside its limits."""
+        found: builtins.list[UsageView] = []
+        asked: dict[str, str] = {}
+        seen: set[str] = set()
+        while True:
+            page = await self._transport.call("GET", self._usage, UsagePage, query=asked, repeat=True)
+            found += page.usage
+            if page.cursor is None or page.cursor in seen:
+                return found
+            seen.add(page.cursor)
+            asked["cursor"] = page.cursor

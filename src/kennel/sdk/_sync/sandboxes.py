@@ -6,11 +6,13 @@ Called by programs through `itx.sandboxes`. Invariant: neither addressing nor li
 
 from __future__ import annotations
 
+import builtins
+
 from kennel.sdk._sync.sandbox import Sandbox
 from kennel.sdk._sync.transport import Transport
-from kennel.sdk.answers import SandboxPage
+from kennel.sdk.answers import SandboxPage, UsagePage
 from kennel.sdk.names import sandbox_name, segment
-from kennel.wire.results import SandboxView
+from kennel.wire.results import SandboxView, UsageView
 
 
 class Sandboxes:
@@ -19,6 +21,7 @@ class Sandboxes:
     def __init__(self, transport: Transport, project: str) -> None:
         self._transport = transport
         self._route = f"/v1/projects/{segment(project)}/sandboxes"
+        self._usage = f"/v1/projects/{segment(project)}/usage"
 
     def get(self, path: str) -> Sandbox:
         """A handle on `/sandboxes/NAME` (or `NAME`), whether it exists or not; no I/O. INVALID_PATH for other paths."""
@@ -51,3 +54,16 @@ class Sandboxes:
             seen.add(page.cursor)
             asked["cursor"] = page.cursor
         return found
+
+    def usage(self) -> builtins.list[UsageView]:
+        """What each running sandbox uses: CPU seconds, bytes of memory and disk, processes; beside its limits."""
+        found: builtins.list[UsageView] = []
+        asked: dict[str, str] = {}
+        seen: set[str] = set()
+        while True:
+            page = self._transport.call("GET", self._usage, UsagePage, query=asked, repeat=True)
+            found += page.usage
+            if page.cursor is None or page.cursor in seen:
+                return found
+            seen.add(page.cursor)
+            asked["cursor"] = page.cursor

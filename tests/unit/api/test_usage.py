@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from console_world import view
-from kennel.api.console import usage
-from kennel.api.console.usage import Usage
+from kennel.api import usage
+from kennel.api.usage import Usage
 from kennel.wire.errors import error
 from kennel.wire.node import Counters
 
@@ -62,3 +62,13 @@ async def test_a_look_that_fails_or_hangs_costs_its_figure_alone(monkeypatch: py
 
     found = await Usage(read).of([view("bad"), view("slow"), view("good")])
     assert set(found) == {"sb-good"}
+
+
+async def test_what_runs_is_listed_beside_what_it_may() -> None:
+    async def read(_: str) -> Counters:
+        return Counters(1.5, 1000, 7, 2, 3000, 4000)
+
+    (one,) = await Usage(read).views([view("asleep", running=False), view()])
+    assert (one.path, one.instance_type, one.cpu_seconds, one.cpu_limit) == ("/sandboxes/main", "basic", 1.5, 0.25)
+    assert (one.memory, one.memory_limit, one.disk, one.disk_limit) == (1000, 1024**3, 3000, 4000)
+    assert (one.processes, one.process_limit, one.oom_kills) == (7, 2048, 2)

@@ -1,7 +1,7 @@
 """Owns live figures of running sandboxes: CPU as a rate between two looks, memory, disk, processes.
 
-Called by the overview and the sandbox page. Invariants: one look per sandbox and second, however many browsers ask; a
-look that fails or takes long costs its figure, not the page; what is kept is bounded, and nothing looks by itself.
+Called by the console's pages and routes/usage. Invariants: one look per sandbox and second, however many ask; a look
+that fails or takes long costs its figure, not the page; what is kept is bounded, and nothing looks by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kennel.domain.instance_type import INSTANCE_TYPES
 from kennel.wire.errors import KennelError
 from kennel.wire.node import Counters
-from kennel.wire.results import SandboxView
+from kennel.wire.results import SandboxView, UsageView
 
 READ_SECONDS = 2.0
 FRESH_SECONDS = 1.0
@@ -76,6 +76,11 @@ class Usage:
             self._looks.popitem(last=False)
         return {view.sandbox_id: one for view, one in zip(running, found, strict=True) if one is not None}
 
+    async def views(self, views: Sequence[SandboxView]) -> list[UsageView]:
+        """What each of those that run and answer uses, in the order given."""
+        found = await self.of(views)
+        return [_view(view, found[view.sandbox_id]) for view in views if view.sandbox_id in found]
+
     async def _figures(self, view: SandboxView) -> Figures | None:
         async with self._gate:
             now, last = self._clock(), self._looks.get(view.sandbox_id)
@@ -103,6 +108,24 @@ class Usage:
         """The looks of the last `seconds`, each with how many seconds ago it was, the oldest first."""
         now = self._clock()
         return [(now - one.at, one.figures) for one in self._past.get(sandbox_id, ()) if now - one.at <= seconds]
+
+
+def _view(view: SandboxView, figures: Figures) -> UsageView:
+    counters, kind = figures.counters, INSTANCE_TYPES[view.instance_type]
+    return UsageView(
+        path=view.path,
+        name=view.name,
+        instance_type=view.instance_type,
+        cpu_seconds=round(counters.cpu_seconds, 6),
+        cpu_limit=kind.milli_cpu / 1000,
+        memory=counters.memory,
+        memory_limit=figures.memory_limit,
+        disk=counters.disk_used,
+        disk_limit=counters.disk_size,
+        processes=counters.pids,
+        process_limit=kind.pids,
+        oom_kills=counters.oom_kills,
+    )
 
 
 def _rate(last: _Look | None, now: float, counters: Counters, milli_cpu: int) -> float | None:
