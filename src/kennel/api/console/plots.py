@@ -17,8 +17,8 @@ from starlette.routing import BaseRoute
 from kennel.api.console import text
 from kennel.api.console.overview import figures
 from kennel.api.console.sandbox import frame, path
-from kennel.api.usage import Figures, Usage
 from kennel.api.console.visit import Visit, get
+from kennel.api.usage import Figures, Usage
 from kennel.domain.egress_state import LOG
 from kennel.domain.event import trusted
 from kennel.domain.instance_type import INSTANCE_TYPES, InstanceType
