@@ -24,6 +24,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"></pre><script>document.
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the dev extra")
 expect = sync_api.expect
+expect.set_options(timeout=20_000)
 needs_chromium = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="needs Debian's package chromium")
 
 

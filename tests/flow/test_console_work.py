@@ -66,7 +66,7 @@ def test_a_terminal_goes_on_when_its_page_leaves(visitor: Visitor, worked: Any) 
     expect(page.locator("[data-told]")).to_have_text("connected")
     expect(page.locator(".xterm-rows")).to_contain_text("colored")
     page.locator(".xterm-helper-textarea").focus()
-    _type(page, "echo was-$x; stty size > size")
+    _type(page, "stty size > size; echo was-$x")
     expect(page.locator(".xterm-rows")).to_contain_text("was-kept")
     page.set_viewport_size({"width": 390, "height": 800})
     rows, columns = worked.read_file("/workspace/size").content.split()
@@ -79,6 +79,7 @@ def test_a_terminal_goes_on_when_its_page_leaves(visitor: Visitor, worked: Any) 
     expect(page.locator("[data-told]")).to_contain_text("ended")
 
 
+@pytest.mark.full
 def test_two_terminals_at_once_and_who_types(chromium: Any, installation: Installation, visitor: Visitor) -> None:
     page = visitor.page
     visitor.go("sandboxes/console-work/terminal")
@@ -162,6 +163,7 @@ def test_a_picture_is_seen_and_a_page_is_not_run(visitor: Visitor, worked: Any) 
     assert visitor.context.request.get(f"{base}/picture?path=/workspace/p.html").status == 404
 
 
+@pytest.mark.full
 def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked: Any, itx: Kennel) -> None:
     page = visitor.page
     worked.write_file("/workspace/story", "one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -338,3 +339,39 @@ async def test_a_bug_is_a_page_without_its_text(world: Any) -> None:
     assert "the secret" not in page.text
     assert "request " in page.text
     assert "content-security-policy" in page.headers
+
+
+async def test_a_sandbox_that_sleeps_is_looked_into_after_a_button(world: Any) -> None:
+    world.sandboxes.views = [view(status="stopped", running=False)]
+    browser = await world.browser().login()
+    page = await browser.get(f"{P}/sandboxes/main/files?path=/a%FF")
+    assert "Start it and look" in page.text
+    assert not world.sandboxes.called("start")
+    at = page.text.partition('name="at" value="')[2].partition('"')[0]
+    answer = await browser.submit(f"{P}/sandboxes/main/files/wake", {"at": at})
+    assert answer.headers["location"] == f"{P}/sandboxes/main/files?path=/a%FF"
+    assert len(world.sandboxes.called("start")) == 1
+
+
+@pytest.mark.parametrize("page", ["terminal", "files", "snapshots", "previews", "usage"])
+async def test_pages_of_a_sandbox_that_is_no_more(world: Any, page: str) -> None:
+    browser = await world.browser().login()
+    assert (await browser.get(f"{P}/sandboxes/nosuch/{page}")).status_code == 404
+    world.sandboxes.views = [view(status="destroyed", running=False)]
+    assert (await browser.get(f"{P}/sandboxes/main/{page}")).status_code == 410
+    world.sandboxes.views = [view(status="creating", running=False)]
+    assert (await browser.get(f"{P}/sandboxes/main/{page}")).status_code == 409
+
+
+async def test_usage_is_drawn_from_the_looks_that_were_taken(world: Any) -> None:
+    world.sandboxes.counters = Counters(memory=512 * 1024**2, disk_used=5, disk_size=10, pids=3)
+    world.streams.streams["/egress/log"] = [
+        event(1, "egress/recorded", {"kind": "outcome", "sandbox": "/sandboxes/main", "bytesIn": 2048,
+                                     "at": int(time.time() * 1000)})
+    ]  # fmt: skip
+    browser = await world.browser().login()
+    page = (await browser.get(f"{P}/sandboxes/main/usage")).text
+    assert page.count('class="panel plot"') == 6
+    assert ">512 MiB<" in page
+    assert "2 KiB in 10 s" in page
+    assert 'd="M600.0 ' in page

@@ -9,6 +9,7 @@ import pytest
 
 from console_world import BORN, event
 from kennel.control.room_feed import Passing
+from kennel.domain.egress_state import ApprovalView
 from kennel.domain.event import Source
 from kennel.domain.membership import LinkView, MemberView
 
@@ -98,3 +99,23 @@ async def test_scopes(world: Any, key: str, form: str, status: int) -> None:
     page = (await browser.get(f"{P}?id=r1")).text
     assert (">Send<" in page) is (key == "runner")
     assert "Make a link" not in page
+
+
+async def test_what_waits_is_in_the_room_whose_sandbox_asks(world: Any) -> None:
+    world.streams.streams["/rooms/r1"] = [event(1, "room/sandbox-assigned", ASSIGNED)]
+    held = {"method": "GET", "url": f"http://x/{HOSTILE}", "headers": []}
+    for box in ("main", "other"):
+        world.egress.approvals.rows.append(
+            ApprovalView(id=f"hold-{box}", status="open", sandbox=f"/sandboxes/{box}", rule_key="r", description="",
+                         requests=[held], expires_at=10**13, instance="i", asked_at=BORN)
+        )  # fmt: skip
+    browser = await world.browser().login()
+    page = (await browser.get(P)).text
+    assert 'id="hold-main"' in page
+    assert "hold-other" not in page
+    assert "<img" not in page
+    seen = page.partition("&amp;seen=")[2].partition('"')[0]
+    assert (await browser.get(f"{P}/waiting?id=r1&seen={seen}", **PIECE)).status_code == 204
+    world.egress.approvals.rows = []
+    answer = await browser.get(f"{P}/waiting?id=r1&seen={seen}", **PIECE)
+    assert (answer.status_code, "hold-main" in answer.text) == (200, False)
