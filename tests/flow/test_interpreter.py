@@ -235,6 +235,16 @@ def test_a_node_that_ends_says_how(box: Sandbox) -> None:
     assert told.value.details["exitCode"] == 4
 
 
+def test_a_virtual_environment_is_a_contexts_own(box: Sandbox) -> None:
+    assert box.exec("python3 -m venv --without-pip /workspace/env").exit_code == 0
+    box.exec("echo 'here = 42' > /workspace/env/lib/python3.*/site-packages/only_there.py")
+    for words in ({"python": "/workspace/env"}, {"env": {"VIRTUAL_ENV": "/workspace/env"}}):
+        context = box.create_code_context(**words)  # type: ignore[arg-type]
+        done = context.run("import only_there, sys; print(sys.prefix); only_there.here")
+        assert (done.stdout, done.text) == ("/workspace/env\n", "42")
+        context.delete()
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -253,6 +263,9 @@ def test_what_cannot_be_a_context_is_refused(box: Sandbox, words: dict[str, obje
 def test_contexts_end_with_the_sandbox_and_say_so(itx: Kennel) -> None:
     box = itx.sandboxes.get(f"/sandboxes/code-{uuid.uuid4().hex[:8]}").create()
     try:
+        box.start()
+        assert box.list_code_contexts() == []
+        assert "interpreter" not in box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
         context = box.create_code_context()
         assert context.run("1").text == "1"
         box.sleep()

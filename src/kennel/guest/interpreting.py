@@ -34,9 +34,11 @@ class Interpreter:
         self._accounts = accounts
         self._hub: Hub | None = None
 
-    def connect(self, channel: Channel) -> Tether:
-        """A connection to it, whether it ran before or not; what it refuses it says itself."""
+    def connect(self, channel: Channel, look: bool) -> Tether:
+        """A connection to it, whether it ran before or not; a `look` starts none. What it refuses it says itself."""
         if self._hub is None or self._hub.over:
+            if look:
+                raise Refusal("CONTEXT_NOT_FOUND", "no code context runs in this sandbox")
             self._hub = Hub(self._loop, self._pool, self._accounts)
         path = self._hub.path
         refused = Refusal("INTERPRETER_NOT_READY", "the program that keeps the code contexts does not answer")

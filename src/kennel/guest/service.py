@@ -111,7 +111,7 @@ class Service:
                 from .interpreting import Interpreter
 
                 interpreter = Interpreter(self.loop, self.pool, accounts)
-            return interpreter.connect(channel)
+            return interpreter.connect(channel, args.get("look") is True)
 
         return begin
 

@@ -202,7 +202,9 @@ class RemoteInterpreter:
         self._link = link
 
     async def _begin(self, request: dict[str, Any]) -> RemoteCells:
-        transfer = self._link.transfer("interpreter", {})
+        """A call; only what makes a context starts the program that keeps them."""
+        makes = request["op"] == "create" or request.get("default") is True
+        transfer = self._link.transfer("interpreter", {"look": not makes})
         try:
             await transfer.head()
             await transfer.write(_encoder.encode(request) + b"\n")
@@ -235,7 +237,12 @@ class RemoteInterpreter:
 
     async def list(self) -> list[ContextFacts]:
         """Those that run and the last that ended."""
-        return await self._ask({"op": "list"}, _all)
+        try:
+            return await self._ask({"op": "list"}, _all)
+        except KennelError as failure:
+            if failure.code == "CONTEXT_NOT_FOUND":
+                return []
+            raise
 
     async def get(self, context_id: str) -> ContextFacts:
         """One; CONTEXT_NOT_FOUND."""

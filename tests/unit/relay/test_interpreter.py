@@ -51,12 +51,14 @@ class Conversation:
 
 class Link:
     runtime = "0123456789abcdef"
+    look = True
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self.conversation = Conversation(pieces)
 
     def transfer(self, op: str, args: dict[str, Any]) -> Any:
-        assert (op, args) == ("interpreter", {})
+        assert op == "interpreter"
+        self.look = args["look"]
         return self.conversation
 
 
@@ -136,6 +138,7 @@ def test_a_context_is_made_for_this_run_of_the_sandbox() -> None:
     asked = json.loads(link.conversation.asked)
     assert (asked["prefix"], asked["cwd"], asked["env"]) == ("c-01234567-", "/tmp", {"A": "b"})
     assert link.conversation.closed
+    assert not link.look
 
 
 @pytest.mark.parametrize(

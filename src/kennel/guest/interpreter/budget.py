@@ -51,7 +51,10 @@ class Budget:
 
     def result(self, event: dict[str, Any]) -> bytes:
         """A result's line; one that is too large is named by its formats and left out."""
-        line = encoded(event)
+        try:
+            line = encoded(event)
+        except (ValueError, RecursionError):
+            line = bytes(RESULT + 1)  # nested too deeply to be told: as one that is too large
         if self._count > 0 and len(line) <= min(RESULT, self._results):
             self._count -= 1
             self._results -= len(line)

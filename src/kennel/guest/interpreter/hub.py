@@ -92,7 +92,7 @@ class Hub:
         context = await self._default(request) if request.get("default") else self._find(request["context"])
         work = asyncio.create_task(context.run(cell))
         self._cells.add(work)
-        work.add_done_callback(self._cells.discard)
+        work.add_done_callback(lambda _: self._settled(work, cell))
         hangup = asyncio.create_task(reader.read(1))
         hangup.add_done_callback(lambda _: cell.abandon())
         try:
@@ -104,6 +104,13 @@ class Hub:
                 cell.abandon()
                 context.interrupt(cell)
             hangup.cancel()
+
+    def _settled(self, work: asyncio.Task[None], cell: Cell) -> None:
+        """Whatever went wrong on its way, a cell's caller hears an end."""
+        self._cells.discard(work)
+        fault = None if work.cancelled() else work.exception()
+        if fault is not None:
+            cell.fail(Failure("CODE_EXECUTION_ERROR", f"the cell was lost: {fault!r}"))
 
     # --- contexts
 

@@ -30,7 +30,6 @@ from .context import READY_SECONDS, Context
 KERNEL_MAIN = str(Path(__file__).parent / "kernel_main.py")
 _ASK_AGAIN = 0.25
 _DELIMITER = b"<IDS|MSG>"
-_MOST_MESSAGE = 128 * 1024 * 1024
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
 
@@ -95,7 +94,6 @@ class PythonContext(Context):
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.RCVHWM, 0)
             socket.setsockopt(zmq.RECONNECT_IVL, 10)
-            socket.setsockopt(zmq.MAXMSGSIZE, _MOST_MESSAGE)
             if number == 2:
                 socket.setsockopt(zmq.SUBSCRIBE, b"")
             socket.connect(f"ipc://{self._folder}/k-{number}")
@@ -104,7 +102,7 @@ class PythonContext(Context):
     def _pythons(self) -> list[list[str]]:
         """The ones to try: the one asked for; or the virtual environment's, the image's, the runtime's."""
         if self._asked is not None:
-            return [[self._asked]]
+            return [[f"{self._asked}/bin/python" if os.path.isdir(self._asked) else self._asked]]
         found = [f"{self.env['VIRTUAL_ENV']}/bin/python"] if self.env.get("VIRTUAL_ENV") else []
         image = shutil.which("python3", path=self.env.get("PATH"))
         return [[path] for path in (*found, image) if path and os.access(path, os.X_OK)] + [self._own]

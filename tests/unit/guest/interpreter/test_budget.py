@@ -58,3 +58,11 @@ def test_a_traceback_keeps_its_ends() -> None:
     lines = shortened([str(number) for number in range(100_000)])
     assert (lines[0], lines[-1], len(lines)) == ("0", "99999", budget.TRACEBACK_LINES + 1)
     assert len(shortened(["x" * (10 << 20)])[0]) <= budget.TRACEBACK + 2
+
+
+def test_what_is_nested_too_deeply_is_left_out_like_what_is_too_large() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    told = json.loads(Budget().result({"event": "result", "main": True, "data": {"application/json": deep}}))
+    assert (told["data"], told["omitted"]) == ({}, ["application/json"])
