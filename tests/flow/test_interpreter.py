@@ -237,11 +237,11 @@ def test_a_node_that_ends_says_how(box: Sandbox) -> None:
 
 def test_a_virtual_environment_is_a_contexts_own(box: Sandbox) -> None:
     assert box.exec("python3 -m venv --without-pip /workspace/env").exit_code == 0
-    box.exec("echo 'here = 42' > /workspace/env/lib/python3.*/site-packages/only_there.py")
+    assert box.exec("cd /workspace/env/lib/python3.*/site-packages && echo 'here = 42' > only_there.py").exit_code == 0
     for words in ({"python": "/workspace/env"}, {"env": {"VIRTUAL_ENV": "/workspace/env"}}):
         context = box.create_code_context(**words)  # type: ignore[arg-type]
         done = context.run("import only_there, sys; print(sys.prefix); only_there.here")
-        assert (done.stdout, done.text) == ("/workspace/env\n", "42")
+        assert (done.error, done.stdout, done.text) == (None, "/workspace/env\n", "42")
         context.delete()
 
 

@@ -39,6 +39,7 @@ class Context:
         self._cell: Cell | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._reason = "exited"
+        self._own_exit: int | None = None
         self._gone = asyncio.Event()
         self._ready = False
         self.told = False
@@ -71,6 +72,7 @@ class Context:
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         status = await process.wait()
         if process is self._process:
+            status = self._own_exit if self._own_exit is not None and self._reason == "exited" else status
             name = next((one.name for one in signal.Signals if one.value == -status), None)
             self.ended = {"reason": self._reason, "exitCode": status if status >= 0 else 128 - status, "signal": name}
             self.released()

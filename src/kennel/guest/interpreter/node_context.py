@@ -144,6 +144,8 @@ class NodeContext(Context):
         kind = told.get("event")
         if kind == "ready":
             self._greeted.set()
+        if kind == "exiting" and type(told.get("code")) is int:
+            self._own_exit = told["code"] & 0xFF
         if self._cell is None or told.get("cell") != self._number:
             return
         self._read_printed()

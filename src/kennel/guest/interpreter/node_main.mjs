@@ -181,7 +181,11 @@ function runner(answers, language) {
     finish();
   };
 
-  process.on('exit', () => session.disconnect());
+  // The worker's read cannot be called off, and an ordinary exit would wait for it: says the code, and ends at once.
+  process.reallyExit = (code) => {
+    say({ event: 'exiting', code: Number(code) || 0 });
+    process.kill(process.pid, 'SIGKILL');
+  };
   process.on('uncaughtException', (problem) => console.error('Uncaught', problem));
   process.on('unhandledRejection', (problem) => console.error('Uncaught (in promise)', problem));
   process.on('SIGINT', () => {}); // its own interrupts come over the descriptor; what it started hears the signal
