@@ -93,10 +93,25 @@ class Lister:
                 self._say(_join(folder, path))
             if len(folders) > self._left:
                 sys.exit(_TOO_MUCH)
-        # A directory is in that list also when all that git sees in it is ignored; unless it is so itself, it stays.
-        if folders:
-            for path in _split(self._ask(folder, [b"check-ignore", b"-z", b"--stdin"], b"\0".join(folders))):
-                self._say(_join(folder, path))
+        while folders:
+            folders = self._sift(folder, folders)
+
+    def _sift(self, checkout: bytes, paths: list[bytes]) -> list[bytes]:
+        """Says those of the paths that git ignores; the others that are directories come back as what is in them.
+
+        A directory is in git's list also when all that git sees in it is ignored: it stays if it is not ignored itself.
+        """
+        words = [b"check-ignore", b"-z", b"--stdin"]
+        ignored = set(_split(self._ask(checkout, words, b"".join(path + b"\0" for path in paths))))
+        inner: list[bytes] = []
+        for path in paths:
+            if path in ignored:
+                self._say(_join(checkout, path))
+            else:
+                inner += _within(self._at(_join(checkout, path)), path)
+            if len(inner) > self._left:
+                sys.exit(_TOO_MUCH)
+        return inner
 
     def _ask(self, folder: bytes, words: list[bytes], given: bytes = b"") -> Iterator[bytes]:
         """What git prints there, piece by piece; a git that fails has said all it knows."""
@@ -128,6 +143,18 @@ class Lister:
         for other in os.listdir(self._at(folder)):
             if other != name:
                 self._say(_join(folder, other))
+
+
+def _within(place: bytes, path: bytes) -> list[bytes]:
+    """What git sees directly in the directory `place`, `path` put before: nothing if it is a checkout of its own."""
+    try:
+        entries = [] if os.path.islink(place) else list(os.scandir(place))
+    except OSError:
+        return []  # not a directory, or it went away
+    if any(entry.name == b".git" for entry in entries):
+        return []
+    plain = [each for each in entries if each.is_symlink() or each.is_dir() or each.is_file()]
+    return [_join(path, each.name) for each in plain]
 
 
 def _join(folder: bytes, name: bytes) -> bytes:
