@@ -169,6 +169,7 @@ def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked
     worked.write_file("/workspace/story", "one")
     visitor.go("sandboxes/console-work/snapshots")
     page.get_by_label("Name", exact=True).fill("chapter")
+    page.get_by_label("what git ignores").check()
     page.get_by_role("button", name="Take a snapshot").click()
     row = page.locator("tbody tr", has_text="chapter")
     expect(row).to_contain_text("for good")

@@ -146,7 +146,7 @@ def _options(form: Form) -> tuple[str, CreateOptions]:
     if form.text("sleepAfter").strip():
         words["sleepAfter"] = form.text("sleepAfter").strip()
     body = checked(CreateSandbox, words)
-    return path_of(claimable_name(body.path)), CreateOptions(**body.model_dump(exclude={"path"}))
+    return path_of(claimable_name(body.path)), CreateOptions(**body.model_dump(exclude={"path", "leave_out"}))
 
 
 @post("/sandboxes", "lifecycle")

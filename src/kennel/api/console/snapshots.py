@@ -62,7 +62,7 @@ async def take(visit: Visit) -> Response:
     if visit.form.flag("whole"):
         words["leaveOut"] = {"nodeModules": False, "gitignore": False}
     body = checked(TakeSnapshot, words)
-    leave_out = None if body.leave_out is None else body.leave_out.model_dump(by_alias=True, exclude_unset=True)
+    leave_out = None if body.leave_out is None else body.leave_out.words()
     work = snapshots_of(visit.request).take(
         visit.who, visit.project, path(visit), name=body.name, ttl_seconds=body.ttl, leave_out=leave_out
     )

@@ -91,7 +91,7 @@ async def test_a_create_carries_all_its_words_and_one_request_id(world: Any) -> 
     assert (project, path, request) == ("default", "/sandboxes/pet", "console abc")
     assert (options.instance_type, options.image, options.persist) == ("lite", "stock", "disk")
     assert (options.env, options.labels) == ({"A": "1", "B": "x=y"}, {"team": "r", "ci": ""})
-    assert (options.sleep_after, options.keep_alive) == ("5m", True)
+    assert (options.sleep_after, options.keep_alive, options.leave_out) == ("5m", True, {})
     answer = await browser.submit(f"{P}/sandboxes", data, **PIECE)
     assert (answer.status_code, answer.headers["hx-redirect"]) == (204, f"{P}/sandboxes/pet")
 
