@@ -26,6 +26,7 @@ import msgspec
 
 from egress_world import RESOLVER, World
 from kennel.adapters.vault.sealer import seal_secret
+from kennel.domain.preview import Base
 from kennel.gateway import dns_message as dns
 from kennel.node import interception, netns
 from kennel.node.gateway_link import GatewayLink
@@ -325,6 +326,8 @@ class GatewayProcess:
     def __init__(self, world: World, folder: Path, **options: Any) -> None:
         self.world, self.folder = world, folder
         folder.chmod(0o755)
+        self.visitors = socket.create_server(("127.0.0.1", 0))
+        self.base = Base.parse(f"http://*.localhost:{self.visitors.getsockname()[1]}")
         self.data = folder / "gateway"
         self.data.mkdir(mode=0o700, exist_ok=True)
         os.chown(self.data, GATEWAY_UID, GATEWAY_UID)
@@ -349,15 +352,17 @@ class GatewayProcess:
         self._sandboxes: list[Sandbox] = []
 
     def start(self) -> None:
-        duplicate = os.dup(self._listener.fileno())
-        os.set_inheritable(duplicate, True)
-        words = json.dumps({**self._options, "listener": duplicate})
+        duplicate, visitors = os.dup(self._listener.fileno()), os.dup(self.visitors.fileno())
+        base = f"{self.base.scheme}://*.{self.base.domain}{self.base.port}"
+        own = {"listener": duplicate, "preview_listener": visitors, "preview_base": base}
+        words = json.dumps({**self._options, **own})
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _RUN.format(uid=GATEWAY_UID), str(self.world.inner), words],
-                stdout=log, stderr=log, pass_fds=[duplicate],
+                stdout=log, stderr=log, pass_fds=[duplicate, visitors],
             )  # fmt: skip
         os.close(duplicate)
+        os.close(visitors)
 
     def kill(self) -> None:
         self.process.kill()
@@ -398,4 +403,5 @@ class GatewayProcess:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(10)
         self._listener.close()
+        self.visitors.close()
         shutil.rmtree(self.data, ignore_errors=True)

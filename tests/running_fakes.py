@@ -113,10 +113,10 @@ class FakeTerminals:
 class FakePorts:
     """3000 is exposed."""
 
-    preview = Preview(3000, "a" * 16, None, False)
+    preview = Preview(3000, "a" * 16, None, False, "2026-01-02T03:04:05.678Z")
 
     async def expose(self, who: Any, project: str, path: str, port: int, *, name: str | None, wake: bool) -> Preview:
-        return Preview(port, "b" * 16, name, wake)
+        return Preview(port, "b" * 16, name, wake, self.preview.created_at)
 
     async def list(self, project: str, path: str) -> list[Preview]:
         return [self.preview]

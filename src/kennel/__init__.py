@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kennel.sdk._async.session import AsyncSession as AsyncSession
     from kennel.sdk._async.streams import AsyncStream as AsyncStream
     from kennel.sdk._async.terminal import AsyncTerminal as AsyncTerminal
+    from kennel.sdk._async.web_socket import AsyncWebSocket as AsyncWebSocket
     from kennel.sdk._sync.client import Kennel as Kennel
     from kennel.sdk._sync.exec_stream import ExecStream as ExecStream
     from kennel.sdk._sync.exec_stream import Interaction as Interaction
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kennel.sdk._sync.session import Session as Session
     from kennel.sdk._sync.streams import Stream as Stream
     from kennel.sdk._sync.terminal import Terminal as Terminal
+    from kennel.sdk._sync.web_socket import WebSocket as WebSocket
     from kennel.sdk.answers import ImageView as ImageView
     from kennel.sdk.answers import KeyView as KeyView
     from kennel.sdk.answers import Message as Message
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from kennel.sdk.running import ProcessInfo as ProcessInfo
     from kennel.sdk.running import ProcessLogs as ProcessLogs
     from kennel.sdk.running import TerminalInfo as TerminalInfo
+    from kennel.sdk.running import TunnelInfo as TunnelInfo
     from kennel.sdk.subscription import AsyncSubscription as AsyncSubscription
     from kennel.sdk.subscription import Subscription as Subscription
     from kennel.wire.errors import Conflict as Conflict
@@ -112,10 +115,12 @@ _HOMES = {
     "kennel.sdk._async.interpreter": ("AsyncCodeContext", "AsyncCodeStream"),
     "kennel.sdk._sync.interpreter": ("CodeContext", "CodeStream"),
     "kennel.sdk.code_records": ("CodeContextInfo", "CodeError", "CodeEvent", "CodeResult", "Execution"),
+    "kennel.sdk._async.web_socket": ("AsyncWebSocket",),
+    "kennel.sdk._sync.web_socket": ("WebSocket",),
     "kennel.sdk.fetched": ("Fetched",),
     "kennel.sdk.running": (
         "ExecEvent", "ExecExit", "LogEvent", "LogLine", "PortInfo", "PortReady",
-        "ProcessExit", "ProcessInfo", "ProcessLogs", "TerminalInfo",
+        "ProcessExit", "ProcessInfo", "ProcessLogs", "TerminalInfo", "TunnelInfo",
     ),
     "kennel.sdk.subscription": ("AsyncSubscription", "Subscription"),
     "kennel.wire.errors": (
@@ -144,6 +149,7 @@ __all__ = [
     "AsyncStream",
     "AsyncSubscription",
     "AsyncTerminal",
+    "AsyncWebSocket",
     "BackupRestored",
     "BackupView",
     "CodeContext",
@@ -201,11 +207,13 @@ __all__ = [
     "Terminal",
     "TerminalInfo",
     "TimedOut",
+    "TunnelInfo",
     "Unauthorized",
     "Unavailable",
     "Unsupported",
     "UsageView",
     "Verification",
+    "WebSocket",
 ]
 
 

@@ -33,6 +33,11 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address of the API")
     port: int = Field(8787, ge=0, le=65535, description="port of the API; 0 takes a free one")
     preview_port: int | None = Field(None, ge=0, le=65535, description="port of previews; default port + 1")
+    preview_base: str | None = Field(
+        None, description="previews as visitors see them, https://*.DOMAIN[:PORT]; default http://*.localhost:PORT"
+    )
+    preview_host: str | None = Field(None, description="address of previews; default that of the API")
+    preview_connections: int = Field(4096, ge=1, description="connections that visitors may have open")
     allowed_hosts: str = Field("", description="host names the API answers to besides loopback, comma-separated")
     open: bool = Field(False, description="no keys; loopback only")
     node: bool = Field(True, description="start node; without it sandbox calls answer NODE_UNAVAILABLE")
@@ -71,6 +76,9 @@ class Settings(BaseSettings):
     run_folder: Path | None = Field(None, description="where the services meet; default `run` under data")
     control_uid: int = Field(CONTROL_UID, ge=0, description="the user that control runs as; set by `up`")
     listener: int = Field(3, ge=3, description="descriptor of the API's listening socket; set by `up`")
+    preview_listener: int | None = Field(
+        None, ge=3, description="descriptor of previews' listening socket; set by `up`"
+    )
     admin_key_hash: str | None = Field(None, description="SHA-256 (hex) of the admin key; set by `up`")
     egress: bool = Field(True, description="sandboxes reach the network, through the gateway; false: loopback only")
     egress_default: Literal["allow", "deny"] = Field("allow", description="for public hosts that no rule names")
@@ -90,6 +98,14 @@ class Settings(BaseSettings):
     def installation(self) -> str:
         """Eight hex digits that name this installation's cgroups; from the data folder's real path."""
         return hashlib.sha256(str(self.data.resolve()).encode()).hexdigest()[:8]
+
+    @property
+    def preview_address(self) -> tuple[str, int]:
+        """Where previews listen: beside the API, unless they are told otherwise."""
+        port = self.preview_port
+        if port is None:
+            port = self.port + 1 if self.port else 0
+        return self.preview_host or self.host, port
 
     @property
     def run(self) -> Path:

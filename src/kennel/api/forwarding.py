@@ -14,6 +14,7 @@ import h11
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from kennel.domain.preview import OWN_COOKIE
 from kennel.ports.processes import Wire
 from kennel.wire.errors import KennelError, error
 
@@ -22,8 +23,6 @@ _HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
     b" upgrade".split()
 )
-OWN_COOKIE = b"kennel-"
-"""How the names of Kennel's own cookies begin."""
 _NEVER = frozenset((b"authorization", b"x-kennel-room-link", b"x-forwarded-host", b"x-forwarded-proto", b"expect"))
 _FENCE = (b"content-security-policy", b"sandbox allow-scripts allow-forms allow-popups allow-modals")
 """A page served below the API's origin is nobody's: it reads no cookie and calls no console."""

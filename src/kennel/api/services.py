@@ -31,6 +31,7 @@ from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
 from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
 from kennel.domain.membership import Guest, LinkView, MemberView, Role
+from kennel.domain.preview import Base
 from kennel.domain.principal import Principal
 from kennel.ports.files import Download, Listing, Pack, Unpack, Upload, Watch
 from kennel.wire.errors import error
@@ -313,12 +314,12 @@ class Services:
 class ApiSettings:
     """The door: `open` turns keys off (loopback only), `allowed_hosts` adds names to the loopback ones.
 
-    `preview_base` is a preview's URL with `{label}` for its own part of the host name; None where none are served.
+    `preview_base` is where previews are served; None where none are.
     """
 
     open: bool = False
     allowed_hosts: frozenset[str] = field(default_factory=frozenset)
-    preview_base: str | None = None
+    preview_base: Base | None = None
 
 
 def services_of(request: HTTPConnection) -> Services:

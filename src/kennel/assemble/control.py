@@ -32,6 +32,7 @@ from kennel.control.keys import Keys
 from kennel.control.observation import Observation
 from kennel.control.points import Points
 from kennel.control.pool import Pool
+from kennel.control.previews import Previews
 from kennel.control.projection import Projections
 from kennel.control.projects import Projects
 from kennel.control.reconciler import Reconciler
@@ -44,6 +45,7 @@ from kennel.control.streams import Streams
 from kennel.control.turns import TurnOptions
 from kennel.control.upkeep import Upkeep
 from kennel.control.workspaces import Workspaces
+from kennel.domain.preview import Base
 from kennel.domain.principal import SYSTEM
 from kennel.relay.link import open_guest
 from kennel.settings import Settings
@@ -87,6 +89,8 @@ class Loops:
     async def close(self) -> None:
         """In this order: nothing new starts, the pets fall asleep, what is queued is written."""
         await self.running.close()
+        if self.egress.previews is not None:
+            await self.egress.previews.close()
         await self.rooms.close()
         await self.model.close()
         await self.upkeep.close()
@@ -128,11 +132,11 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     points = Points(fleet, recorder, blobs, partial(book, log))
     sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder, points.before)
     known = partial(_names, projects)
-    egress = _egress(settings, log, fleet, known)
+    running = Running(sandboxes, recorder, log)
+    egress = _egress(settings, log, fleet, known, partial(Previews, running.ports, sandboxes, catalogue, fleet))
     node.on_loss = (reconciler := Reconciler(known, catalogue, fleet, pool, sandboxes)).hurry
     model = await asyncio.to_thread(_model, settings)
     rooms = Rooms(log, sandboxes, model, _turns(settings), timeout_ms=round(settings.room_command_timeout * 1000))
-    running = Running(sandboxes, recorder, log)
     snapshots = Snapshots(sandboxes, catalogue, projections, fleet, log, blobs)
     services = Services(
         sandboxes=sandboxes,
@@ -184,10 +188,19 @@ async def _names(projects: Projects) -> list[str]:
     return [view.name for view in await projects.list(SYSTEM)]
 
 
-def _egress(settings: Settings, log: SqlEventLog, fleet: Fleet, known: Callable[[], Awaitable[list[str]]]) -> Egress:
-    """The way out, told by the fleet whose sandbox is whose."""
+def _egress(
+    settings: Settings,
+    log: SqlEventLog,
+    fleet: Fleet,
+    known: Callable[[], Awaitable[list[str]]],
+    previews: Callable[..., Previews],
+) -> Egress:
+    """The way out, told by the fleet whose sandbox is whose, and by previews who may come in."""
     gateway = GatewayClient(str(settings.gateway_socket))
     egress = Egress(log, gateway, seal_secret, settings.egress_default, known)
+
+    if settings.egress:
+        egress.previews = previews(gateway, known)
 
     async def wake(pet: Pet) -> None:
         await egress.bind(pet.sandbox, pet.project, pet.path)
@@ -228,7 +241,8 @@ def _turns(settings: Settings) -> TurnOptions:
 
 async def _serve(settings: Settings, services: Services) -> None:
     hosts = frozenset(name.strip() for name in settings.allowed_hosts.split(",") if name.strip())
-    app = create_app(services, ApiSettings(open=settings.open, allowed_hosts=hosts))
+    base = Base.parse(settings.preview_base) if settings.preview_base and settings.egress else None
+    app = create_app(services, ApiSettings(open=settings.open, allowed_hosts=hosts, preview_base=base))
     config = uvicorn.Config(
         app,
         http="httptools",

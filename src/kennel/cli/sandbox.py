@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from kennel.cli import ports
 from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
 from kennel.cli.output import plain, show_fields, show_json, show_table
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from kennel import BackupView, SandboxView, SnapshotView
 
 app = App(name="sandbox", help="Create, list, start, put to sleep and destroy sandboxes.")
+for command in (ports.expose, ports.unexpose, ports.ports):
+    app.command(command)
 
 LeftOut = Annotated[Words, Parameter(help="A pattern of paths that backups leave out; again for more.")]
 KeepModules = Annotated[bool, Parameter(negative=(), show_default=False, help="Back up node_modules too.")]

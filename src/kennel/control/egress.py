@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kennel.control.approvals import Approvals
+from kennel.control.previews import Previews
 from kennel.control.project_fold import ProjectFold
 from kennel.control.secrets import Seal, Secrets
 from kennel.domain.egress_state import LOG, RULES, Configured, evolve_rules
@@ -53,6 +54,7 @@ class Egress:
         self._bound: dict[str, tuple[str, str]] = {}
         self._told: set[str] = set()
         self._instance = ""
+        self.previews: Previews | None = None
 
     def start(self) -> None:
         self._gateway.start(self._arrived, self._hear)
@@ -111,6 +113,8 @@ class Egress:
         for sandbox, (project, path) in list(self._bound.items()):
             await self._introduce(project)
             self._gateway.tell(wire.Bind(sandbox, project, path))
+        if self.previews is not None:
+            self.previews.arrived(facts.instance)
         if facts.instance != self._instance:
             self._instance = facts.instance
             await self.approvals.withdraw_others(facts.instance, await self._projects())
@@ -124,6 +128,8 @@ class Egress:
             await self.approvals.end(notice)
         elif isinstance(notice, wire.HoldSettled):
             await self.approvals.settle(notice)
+        elif isinstance(notice, wire.Knock | wire.Traffic) and self.previews is not None:
+            self.previews.hear(notice)
         else:
             log.error("a notice that nothing here asked for: %s", type(notice).__name__)
 

@@ -1,28 +1,30 @@
 """Owns which ports of a sandbox have a preview, and connections to its ports.
 
-Called by the API. Invariants: a preview's token has 80 random bits and is valid until it is revoked, through sleeps and
-restarts; revoking counts from the moment it is answered; exposing and listing wake nothing.
+Called by the API and by Previews. Invariants: a preview's token has 80 random bits and is valid until it is revoked,
+through sleeps and restarts; revoking counts from the moment it is answered; exposing and listing wake nothing.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncIterator
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from kennel.control.sandboxes import Sandboxes
 from kennel.domain.event import fact
+from kennel.domain.preview import new_token
 from kennel.domain.principal import Principal
 from kennel.ports.event_log import EventLog
 from kennel.ports.processes import Wire
 from kennel.wire.errors import error
 
 _EXPOSED, _REVOKED = "sandbox/port-exposed", "sandbox/port-revoked"
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-_LETTERS = 16
-"""Of 32 kinds: 80 bits."""
 MOST_PORTS = 64
+_REVOKED_KEPT = 64
+"""Of a sandbox's revoked previews, so many are told apart from addresses that never were."""
 _PAGE = 500
 
 
@@ -34,6 +36,17 @@ class Preview:
     token: str
     name: str | None
     wake: bool
+    created_at: str
+
+
+class Change(Protocol):
+    """Told of a sandbox whose previews changed; with `certain` it raises unless that is in force now."""
+
+    async def __call__(self, project: str, path: str, *, certain: bool) -> None: ...
+
+
+async def _untold(project: str, path: str, *, certain: bool) -> None:
+    return None
 
 
 class Exposed:
@@ -42,22 +55,32 @@ class Exposed:
     def __init__(self, sandboxes: Sandboxes, log: EventLog) -> None:
         self._sandboxes = sandboxes
         self._log = log
+        self._turn = asyncio.Lock()
+        self.on_change: Change = _untold
+        """Where previews are served, whoever serves them."""
 
-    async def list(self, project: str, path: str) -> list[Preview]:
+    async def list(self, project: str, path: str) -> Sequence[Preview]:
         """The exposed ports, by number."""
         await self._sandboxes.alive(project, path)
+        return (await self.rows(project, path))[0]
+
+    async def rows(self, project: str, path: str) -> tuple[Sequence[Preview], Sequence[Preview]]:
+        """The exposed ports, by number, and the last previews that were revoked; of any sandbox that was created."""
         found: dict[int, Preview] = {}
+        gone: deque[Preview] = deque(maxlen=_REVOKED_KEPT)
         after = 0
         while True:
             events = await self._log.read(project, path, after=after, types=[_EXPOSED, _REVOKED], limit=_PAGE)
             for event in events:
                 told, port = event.payload, event.payload["port"]
                 if event.type == _REVOKED:
-                    found.pop(port, None)
+                    if port in found:
+                        gone.append(found.pop(port))
                 else:
-                    found[port] = Preview(port, told["token"], told.get("name"), told.get("wake", False))
+                    name, wake = told.get("name"), told.get("wake", False)
+                    found[port] = Preview(port, told["token"], name, wake, event.created_at)
             if len(events) < _PAGE:
-                return sorted(found.values(), key=lambda preview: preview.port)
+                return sorted(found.values(), key=lambda preview: preview.port), tuple(gone)
             after = events[-1].offset
 
     async def get(self, project: str, path: str, port: int) -> Preview:
@@ -71,22 +94,27 @@ class Exposed:
         self, who: Principal, project: str, path: str, port: int, *, name: str | None, wake: bool
     ) -> Preview:
         """Gives a port a preview, or answers with the one it has."""
-        known = await self.list(project, path)
-        for preview in known:
-            if preview.port == port and (preview.name, preview.wake) == (name, wake):
-                return preview
-        if len(known) >= MOST_PORTS:
-            raise error("RESOURCE_BUSY", f"{MOST_PORTS} ports of this sandbox are exposed", admitted="no")
-        before = [preview.token for preview in known if preview.port == port]
-        token = before[0] if before else "".join(secrets.choice(_ALPHABET) for _ in range(_LETTERS))
-        payload = {"port": port, "token": token} | ({"name": name} if name else {}) | ({"wake": True} if wake else {})
-        await self._log.append(project, path, [fact(who, _EXPOSED, payload)])
-        return Preview(port, token, name, wake)
+        async with self._turn:
+            known = await self.list(project, path)
+            before = next((preview for preview in known if preview.port == port), None)
+            if before is None and len(known) >= MOST_PORTS:
+                raise error("RESOURCE_BUSY", f"{MOST_PORTS} ports of this sandbox are exposed", admitted="no")
+            preview = before
+            if preview is None or (preview.name, preview.wake) != (name, wake):
+                token = preview.token if preview is not None else new_token()
+                payload: dict[str, object] = {"port": port, "token": token}
+                payload |= ({"name": name} if name else {}) | ({"wake": True} if wake else {})
+                [event] = await self._log.append(project, path, [fact(who, _EXPOSED, payload)])
+                preview = Preview(port, token, name, wake, event.created_at)
+        await self.on_change(project, path, certain=False)
+        return preview
 
     async def revoke(self, who: Principal, project: str, path: str, port: int) -> None:
         """Takes the preview away for good; nothing happens without one."""
-        if any(preview.port == port for preview in await self.list(project, path)):
-            await self._log.append(project, path, [fact(who, _REVOKED, {"port": port})])
+        async with self._turn:
+            if any(preview.port == port for preview in await self.list(project, path)):
+                await self._log.append(project, path, [fact(who, _REVOKED, {"port": port})])
+        await self.on_change(project, path, certain=True)
 
     @asynccontextmanager
     async def connect(self, who: Principal, project: str, path: str, port: int) -> AsyncIterator[Wire]:

@@ -41,6 +41,10 @@ _NO_CLAIM = frozenset({"SANDBOX_EXISTS", "SANDBOX_DESTROYED"})
 """Refusals of a claim that say for sure that nothing was written."""
 
 
+async def _nobody(project: str, path: str) -> None:
+    return None
+
+
 class Sandboxes:
     """The lifecycle service; `before_command` is called, where a sandbox asks for points, before one is told of."""
 
@@ -59,6 +63,7 @@ class Sandboxes:
         self._pool = pool
         self._recorder = recorder
         self._before_command = before_command
+        self.on_destroyed: Callable[[str, str], Awaitable[None]] = _nobody
 
     async def create(
         self, who: Principal, project: str, path: str, options: CreateOptions, request_id: str | None
@@ -243,6 +248,7 @@ class Sandboxes:
             await self._fleet.node.remove(pet.sandbox)
             events = [fact(who, "sandbox/stopped", {"reason": "destroyed"})] if was_running else []
             await self._fleet.record(pet, *events, fact(who, "sandbox/destroyed"))
+        await self.on_destroyed(project, path)
 
     async def exec(self, who: Principal, project: str, path: str, command: Command) -> tuple[Outcome, bool]:
         """Runs one command, waking the pet if it sleeps; the outcome, and whether memory ran out and killed in it."""

@@ -7,18 +7,25 @@ or the answer is refused; bodies stream, so an event reaches the sandbox when it
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kennel.domain.denial import Refused
 from kennel.domain.redaction import Redactor
 from kennel.gateway.dispatch import Dispatch
 from kennel.gateway.message_head import response_fields, response_head, websocket_response
-
-if TYPE_CHECKING:
-    from kennel.gateway.exchange import Exchange
+from kennel.gateway.request_reader import Incoming
 
 Header = tuple[bytes, bytes]
 _MAX_INFLATED = 256 * 1024
+
+
+class Asking(Protocol):
+    """The request that is answered."""
+
+    incoming: Incoming
+
+    def write(self, data: bytes) -> None: ...
+    def on_failure(self, code: str, detail: str) -> None: ...
 
 
 class Answer:
@@ -37,7 +44,7 @@ class Answer:
         "status",
     )
 
-    def __init__(self, exchange: Exchange, dispatch: Dispatch) -> None:
+    def __init__(self, exchange: Asking, dispatch: Dispatch) -> None:
         self._exchange = exchange
         self.dispatch = dispatch
         self.status = 0
@@ -146,4 +153,4 @@ class Answer:
         """Writes what gathered in one piece."""
         if self._out:
             out, self._out = self._out, []
-            self._exchange.conversation.write(out[0] if len(out) == 1 else b"".join(out))
+            self._exchange.write(out[0] if len(out) == 1 else b"".join(out))

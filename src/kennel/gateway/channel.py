@@ -109,9 +109,9 @@ class Peer:
         allowed = wire.FROM_CONTROL if self.is_control else wire.FROM_NODE
         if not isinstance(call.request, allowed):
             raise ValueError(f"{type(call.request).__name__} is not for this peer to say")
-        listeners = self._listeners(call.request)
+        sockets = self._sockets(wire.descriptors(call.request))
         try:
-            ok = self._handler(self, call.request, listeners)
+            ok = self._handler(self, call.request, sockets)
             reply = wire.Reply(call.id, ok=ok)
         except KennelError as refused:
             reply = wire.Reply(call.id, None, refused.code, refused.message)
@@ -120,14 +120,12 @@ class Peer:
             reply = wire.Reply(call.id, None, "INTERNAL_ERROR", f"{type(failure).__name__}: {failure}")
         self.send(wire.encode(reply))
 
-    def _listeners(self, request: wire.Request) -> list[socket.socket]:
-        if not isinstance(request, wire.Attach):
-            return []
-        if len(self._descriptors) < wire.LISTENERS:
-            raise ValueError("an attach without its descriptors")
-        taken = [socket.socket(fileno=self._descriptors.popleft()) for _ in range(wire.LISTENERS)]
-        for listener in taken:
-            listener.setblocking(False)
+    def _sockets(self, number: int) -> list[socket.socket]:
+        if len(self._descriptors) < number:
+            raise ValueError("a message without its descriptors")
+        taken = [socket.socket(fileno=self._descriptors.popleft()) for _ in range(number)]
+        for one in taken:
+            one.setblocking(False)
         return taken
 
 
@@ -138,6 +136,7 @@ class Channel:
         self._listener, self._node, self._control, self._handler = listener, node_uid, control_uid, handler
         self._peers: set[Peer] = set()
         self.control_gone: Callable[[Peer], None] = lambda _: None
+        self.node_gone: Callable[[Peer], None] = lambda _: None
         listener.setblocking(False)
         asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
 
@@ -159,6 +158,8 @@ class Channel:
         self._peers.discard(peer)
         if peer.is_control:
             self.control_gone(peer)
+        else:
+            self.node_gone(peer)
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._listener.fileno())

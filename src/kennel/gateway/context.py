@@ -47,7 +47,7 @@ class Context:
     ai: AiGateway | None
     platform: dict[str, tuple[str, Pin]]
     holds: Holds
-    tell: Callable[[Notice], None]
+    tell: Callable[[Notice], object]
     requests: int = 0
     idle: dict[Sandbox, dict[Origin, list[Upstream]]] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)

@@ -16,6 +16,7 @@ from kennel.domain.policy import Judgement
 from kennel.domain.substitution import Survey
 from kennel.gateway import judge
 from kennel.gateway.answer import Answer
+from kennel.gateway.client_link import SERVER
 from kennel.gateway.dispatch import Dispatch, build, collect, plain_head, prepare_body
 from kennel.gateway.message_head import response_head
 from kennel.gateway.registry import Project
@@ -240,6 +241,9 @@ class Exchange:
         elif self.answer is not None:
             self.answer.data(data)
 
+    def write(self, data: bytes) -> None:
+        self.conversation.write(data)
+
     def flush(self) -> None:
         if self.answer is not None:
             self.conversation.deadline = time.monotonic() + self.context.options.response_timeout
@@ -273,7 +277,7 @@ class Exchange:
             self.on_data(leftover)
         early = self.conversation.leftover()
         if early:
-            self.on_sandbox_data(early)
+            self.on_client_data(early)
 
     def on_failure(self, code: str, detail: str) -> None:
         """The host failed: said to the sandbox if nothing of an answer went out, else the connection is cut."""
@@ -302,21 +306,21 @@ class Exchange:
 
     # What the conversation tells.
 
-    def on_sandbox_data(self, data: bytes) -> None:
+    def on_client_data(self, data: bytes) -> None:
         """Bytes of a tunnel."""
         self._sent += len(data)
         self.conversation.deadline = time.monotonic() + self.context.options.websocket_idle
         if self.upstream is not None:
             self.upstream.write(data)
 
-    def on_sandbox_end(self) -> None:
+    def on_client_end(self) -> None:
         if self.upstream is not None and self.upstream.transport is not None:
             if self.upstream.transport.can_write_eof():
                 self.upstream.transport.write_eof()
             else:
                 self.upstream.transport.close()
 
-    def on_sandbox_gone(self) -> None:
+    def on_client_gone(self) -> None:
         """The sandbox closed its side: nothing of this request goes on."""
         if self._task is not None:
             self._task.cancel()
@@ -346,14 +350,12 @@ class Exchange:
         else:
             self.refuse(refused, recorded=self._dispatch is not None)
 
-    def pause_host(self, paused: bool) -> None:
+    def pause_server(self, paused: bool) -> None:
         if self.upstream is not None:
             self.upstream.pause(paused)
 
-    def pause_sandbox(self, paused: bool) -> None:
-        from kennel.gateway.conversation import HOST
-
-        self.conversation.hold_reading(HOST, paused)
+    def pause_client(self, paused: bool) -> None:
+        self.conversation.hold_reading(SERVER, paused)
 
     def overdue(self) -> None:
         """No byte for too long."""

@@ -21,7 +21,8 @@ class Options(msgspec.Struct, kw_only=True):
 
     `data` is its own folder (keys, authority, journal). `listener` is the descriptor of its control socket's listening
     socket. `resolver` is `address:port` of a DNS server, else the system's. `openings` are exact `host:port` pairs in
-    private ranges. `extra_roots` is a PEM file of certificates trusted beside the system's.
+    private ranges. `extra_roots` is a PEM file of certificates trusted beside the system's. `preview_listener` is the
+    descriptor of the listening socket of previews, which live at `preview_base`; None serves none.
     """
 
     data: str
@@ -48,4 +49,7 @@ class Options(msgspec.Struct, kw_only=True):
     splice_idle: float = 600.0
     connect_timeout: float = 10.0
     acknowledge_timeout: float = 5.0
+    preview_listener: int | None = None
+    preview_base: str = ""
+    preview_connections: int = 4096
     journal_bytes: int = 256 * 1024 * 1024

@@ -24,6 +24,7 @@ from kennel.domain.ai_lane import AiGateway
 from kennel.domain.denial import Refused
 from kennel.domain.destination import Openings
 from kennel.domain.policy import parse_policy
+from kennel.domain.preview import Base
 from kennel.domain.secret_pin import normal_pin
 from kennel.domain.stream_path import check_project_name
 from kennel.gateway.authority import Authority
@@ -33,6 +34,8 @@ from kennel.gateway.dialler import Dialler
 from kennel.gateway.entrance import Entrance
 from kennel.gateway.journal import Journal
 from kennel.gateway.options import Options
+from kennel.gateway.preview_door import PreviewDoor
+from kennel.gateway.previews import Previews
 from kennel.gateway.registry import Registry, Sandbox
 from kennel.gateway.resolver import Resolver
 from kennel.gateway.trial import find
@@ -108,13 +111,25 @@ class Gateway:
             tell=self._tell,
         )
         self._control: Peer | None = None
+        self._supplier: Peer | None = None
+        self.previews = Previews(self._tell)
+        self._visitors = self._open_previews(options)
         self._channel = Channel(
             socket.socket(fileno=options.listener), options.node_uid, options.control_uid, self._handle
         )
         self._channel.control_gone = self._control_left
+        self._channel.node_gone = self._node_left
+
+    def _open_previews(self, options: Options) -> PreviewDoor | None:
+        if options.preview_listener is None:
+            return None
+        listener = socket.socket(fileno=options.preview_listener)
+        return PreviewDoor(self.context, listener, Base.parse(options.preview_base), self.previews)
 
     def close(self) -> None:
         self._channel.close()
+        if self._visitors is not None:
+            self._visitors.close()
         self.context.registry.close()
         self.context.journal.close()
 
@@ -127,18 +142,29 @@ class Gateway:
                 for live in list(sandbox.live):
                     live.overdue(now)
             self.context.sweep_idle(now)
+            if self._visitors is not None:
+                self._visitors.sweep(now)
 
     def _open(self, sandbox: Sandbox, listeners: list[socket.socket]) -> Entrance:
         return Entrance(self.context, sandbox, listeners)
 
-    def _tell(self, notice: wire.Notice) -> None:
+    def _tell(self, notice: wire.Notice) -> bool:
+        """Says something to control; whether it is there."""
         if self._control is not None:
             self._control.send(wire.encode(notice))
+        return self._control is not None
 
     def _control_left(self, peer: Peer) -> None:
         if peer is self._control:
             self._control = None
             self.context.journal.disconnect()
+            self.previews.control_left()
+
+    def _node_left(self, peer: Peer) -> None:
+        if peer is self._supplier:
+            self._supplier = None
+            if self._visitors is not None:
+                self._visitors.stocks.supplied_by(None)
 
     def _handle(self, peer: Peer, request: Any, listeners: list[socket.socket]) -> Any:
         return getattr(self, _VERBS[type(request)])(peer, request, listeners)
@@ -148,6 +174,18 @@ class Gateway:
 
     def detach(self, _: Peer, request: wire.Detach, __: list[socket.socket]) -> None:
         self.context.registry.detach(request.sandbox)
+
+    def supply(self, peer: Peer, _: wire.Supply, __: list[socket.socket]) -> None:
+        self._supplier = peer
+        if self._visitors is not None:
+            self._visitors.stocks.supplied_by(lambda need: peer.send(wire.encode(need)))
+
+    def sockets(self, _: Peer, request: wire.Sockets, sockets: list[socket.socket]) -> None:
+        if self._visitors is None:
+            for one in sockets:
+                one.close()
+            return
+        self._visitors.stocks.arrived(self.context.registry.sandboxes.get(request.sandbox), request, sockets)
 
     def authority(self, _: Peer, __: wire.Authority, ___: list[socket.socket]) -> str:
         return self.context.authority.pem
@@ -160,6 +198,7 @@ class Gateway:
             earlier.close("another control came")
             self.context.journal.disconnect()
         self._control = peer
+        self.previews.begin()
         # After the answer: control reads facts first, then what it missed.
         asyncio.get_running_loop().call_soon(self._catch_up, peer)
         facts = wire.Facts(
@@ -203,6 +242,17 @@ class Gateway:
         if project is not None:
             project.secrets.pop(request.path, None)
 
+    def set_previews(self, _: Peer, request: wire.SetPreviews, __: list[socket.socket]) -> None:
+        self.previews.set(request.sandbox, request.previews, request.revoked)
+
+    def previews_told(self, _: Peer, request: wire.PreviewsTold, __: list[socket.socket]) -> None:
+        # Control may have begun before this gateway was born, and named some of it to the one before.
+        if request.instance == self.instance:
+            self.previews.all_told()
+
+    def woken(self, _: Peer, request: wire.Woken, __: list[socket.socket]) -> None:
+        self.previews.woken(request.sandbox, request.code, request.message)
+
     def project_key(self, _: Peer, request: wire.ProjectKey, __: list[socket.socket]) -> Any:
         return msgspec.to_builtins(self.context.vault.public_key(request.project))
 
@@ -227,7 +277,8 @@ class Gateway:
 
 _VERBS: dict[type, str] = {
     wire.Attach: "attach", wire.Detach: "detach", wire.Authority: "authority", wire.Hello: "hello",
-    wire.Bind: "bind", wire.Unbind: "unbind",
+    wire.Supply: "supply", wire.Sockets: "sockets", wire.SetPreviews: "set_previews",
+    wire.PreviewsTold: "previews_told", wire.Woken: "woken", wire.Bind: "bind", wire.Unbind: "unbind",
     wire.SetPolicy: "set_policy", wire.DropProject: "drop_project", wire.PutSecret: "put_secret",
     wire.DropSecret: "drop_secret", wire.ProjectKey: "project_key", wire.Decide: "decide",
     wire.Acknowledge: "acknowledge", wire.Try: "try_", wire.Counters: "counters",

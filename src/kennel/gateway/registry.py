@@ -11,13 +11,17 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kennel.domain.denial import Refused
 from kennel.domain.policy import CompiledPolicy
 from kennel.gateway.bucket import Bucket
 from kennel.gateway.names import Names
 from kennel.wire.egress import SealedSecret
+
+if TYPE_CHECKING:
+    from kennel.gateway.previews import Cuttable
+    from kennel.gateway.stock import Stock
 
 log = logging.getLogger("kennel.gateway")
 
@@ -71,7 +75,10 @@ class Project:
 
 @dataclass(slots=True, eq=False)
 class Sandbox:
-    """One sandbox: its listeners' door, its names, its live connections, and whose it is."""
+    """One sandbox: its listeners' door, its names, its live connections, and whose it is.
+
+    `attachment` tells its namespace from earlier ones of the same id; `visits` are connections of previews' visitors.
+    """
 
     id: str
     names: Names
@@ -83,6 +90,9 @@ class Sandbox:
     gone: bool = False
     bulk: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_WHOLE_BODIES))
     requests: Bucket | None = None
+    attachment: int = 0
+    visits: set[Cuttable] = field(default_factory=set)
+    stock: Stock | None = None
 
     def require(self) -> tuple[Project, CompiledPolicy]:
         """The project and its policy; Refused when one is missing."""
@@ -106,11 +116,13 @@ class Registry:
         self.sandboxes: dict[str, Sandbox] = {}
         self.projects: dict[str, Project] = {}
         self._bindings: dict[str, tuple[str, str]] = {}
+        self._attached = 0
 
     def attach(self, id_: str, listeners: list[socket.socket]) -> None:
         """Serves a sandbox's listeners; earlier ones of the same id and all their connections are closed."""
         self.detach(id_)
-        sandbox = Sandbox(id_, Names(self._max_names))
+        self._attached += 1
+        sandbox = Sandbox(id_, Names(self._max_names), attachment=self._attached)
         self.sandboxes[id_] = sandbox
         if id_ in self._bindings:
             self._apply(sandbox, *self._bindings[id_])
@@ -124,6 +136,8 @@ class Registry:
         sandbox.gone = True
         if sandbox.door is not None:
             sandbox.door.close()
+        if sandbox.stock is not None:
+            sandbox.stock.close()
         _cut(sandbox, "the sandbox is gone")
 
     def bind(self, id_: str, project: str, path: str) -> None:
@@ -175,5 +189,5 @@ class Registry:
 
 
 def _cut(sandbox: Sandbox, why: str) -> None:
-    for live in list(sandbox.live):
-        live.cut(why)
+    for one in (*sandbox.live, *sandbox.visits):
+        one.cut(why)

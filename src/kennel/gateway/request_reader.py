@@ -32,12 +32,13 @@ class Incoming:
 
     __slots__ = (
         "body", "chunked", "close", "complete", "expects", "fault", "headers", "host", "keep_alive", "leftover",
-        "length", "matter", "method", "raw", "sink", "size", "target", "version", "waiter", "websocket",
+        "length", "matter", "method", "raw", "sink", "size", "target", "version", "waiter", "websocket", "weight",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.raw = b""
         self.headers: list[Header] = []
+        self.weight = 0
         self.matter: list[Header] = []
         self.method = ""
         self.version = "1.1"
@@ -153,6 +154,11 @@ class RequestReader:
         now = self._now
         if self._in_head and now is not None:
             header = (name.lower(), value)
+            # Counted by field too: a head that comes in one piece is over before it was seen to be too large.
+            now.weight += len(name) + len(value) + 4
+            if now.weight > MAX_HEAD:
+                now.fault = Refused("request_too_large", f"a head of more than {MAX_HEAD} bytes")
+                return
             now.headers.append(header)
             if header[0] in _MATTER:
                 now.matter.append(header)

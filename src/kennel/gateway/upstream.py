@@ -29,7 +29,7 @@ class Reply(Protocol):
     def on_switch(self, leftover: bytes) -> None: ...
     def on_failure(self, code: str, detail: str) -> None: ...
     def flush(self) -> None: ...
-    def pause_sandbox(self, paused: bool) -> None: ...
+    def pause_client(self, paused: bool) -> None: ...
 
 
 class Upstream(asyncio.Protocol):
@@ -47,6 +47,7 @@ class Upstream(asyncio.Protocol):
         self._reason = b""
         self._head_done = False
         self._head_bytes = 0
+        self._weight = 0
         self._interim = 0
         self._bodiless = False
         self._ended = False
@@ -140,11 +141,11 @@ class Upstream(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self.reply is not None:
-            self.reply.pause_sandbox(True)
+            self.reply.pause_client(True)
 
     def resume_writing(self) -> None:
         if self.reply is not None:
-            self.reply.pause_sandbox(False)
+            self.reply.pause_client(False)
 
     # The parser's callbacks.
 
@@ -158,6 +159,7 @@ class Upstream(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_done and len(self._fields) <= MAX_FIELDS:
+            self._weight += len(name) + len(value) + 4
             self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -176,6 +178,9 @@ class Upstream(asyncio.Protocol):
                 reply.on_interim(status)
             return
         framed, why = _framing(self._fields)
+        if self._weight > MAX_HEAD:
+            # Counted by field too: a head that comes in one piece is over before it was seen to be too large.
+            why = f"a head of more than {MAX_HEAD} bytes"
         if why is not None:
             self._fail(reply, why)
             return
@@ -204,6 +209,7 @@ class Upstream(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._fields, self._reason = [], b""
+        self._weight = 0
         self._head_done = self._ended = self._until_close = False
         self._head_bytes = 0
 

@@ -62,7 +62,7 @@ class _Open:
 class Holds:
     """All that waits in this gateway."""
 
-    def __init__(self, journal: Journal, tell: Callable[[Notice], None]) -> None:
+    def __init__(self, journal: Journal, tell: Callable[[Notice], object]) -> None:
         self._journal, self._tell = journal, tell
         self._open: dict[str, _Open] = {}
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -66,6 +67,21 @@ def everything(settings: Settings) -> Iterator[Line]:
     )
     pid = layout.running(settings, "up") if settings.run.is_dir() else None
     yield Line("running", pid is not None, f"pid {pid}" if pid else "no", "./kennel up", needed=False)
+    yield _previews(settings, running=pid is not None)
+
+
+def _previews(settings: Settings, *, running: bool) -> Line:
+    """Where previews are served; while nothing runs, whether their port is free."""
+    if not settings.egress:
+        return Line("previews", False, "none", "KENNEL_EGRESS=true: the gateway serves them", needed=False)
+    if running:
+        return Line("previews", True, layout.noted(settings, "preview-base") or "coming", needed=False)
+    host, port = settings.preview_address
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Line("previews", True, f"{host}:{port} is free", needed=False)
+    except (OSError, OverflowError) as failure:
+        return Line("previews", False, f"{host}:{port}: {failure}", "choose another --preview-port", needed=False)
 
 
 def _root() -> Line:

@@ -51,6 +51,14 @@ def admin_key(data: Path) -> tuple[Path, str]:
     return path, hashlib.sha256(path.read_text().strip().encode()).hexdigest()
 
 
+def noted(settings: Settings, name: str) -> str | None:
+    """What `up` wrote down while it runs: `url`, or `preview-base`."""
+    try:
+        return (settings.data / name).read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
 def start_time(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None when there is none (or only a zombie)."""
     try:

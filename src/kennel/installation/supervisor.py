@@ -8,6 +8,7 @@ goes first (it puts the pets to sleep), then gateway, then node.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -23,6 +24,8 @@ from kennel.settings import CONTROL_UID, GATEWAY_UID, Settings
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _LISTENER = 3
+_ABOVE = 16
+"""Descriptors are copied to above this before a service gets them as 3 and 4, so that none takes another's place."""
 _GRACE = {"control": 60.0, "gateway": 5.0, "node": 60.0}
 _MAX_LOG = 64 * 1024 * 1024
 
@@ -33,14 +36,16 @@ class Service:
 
     name: str
     words: list[str]
-    listener: socket.socket | None = None
+    listeners: dict[str, socket.socket] = field(default_factory=dict)
     pid: int | None = None
     started: float = 0.0
     delay: float = 0.2
     due: float = field(default=0.0)
 
 
-def services(settings: Settings, listener: socket.socket, gateway: socket.socket) -> list[Service]:
+def services(
+    settings: Settings, listener: socket.socket, gateway: socket.socket, previews: socket.socket | None
+) -> list[Service]:
     """What `up` runs, in the order of starting."""
     python, data, run = sys.executable, settings.data, settings.run
 
@@ -48,7 +53,9 @@ def services(settings: Settings, listener: socket.socket, gateway: socket.socket
         return [python, "-P", "-m", "kennel.installation.confine", role, str(data / role), str(run), str(uid)]
 
     rows = [Service("gateway", confined("gateway", GATEWAY_UID)), Service("control", confined("control", CONTROL_UID))]
-    rows[0].listener, rows[1].listener = gateway, listener
+    rows[0].listeners, rows[1].listeners = {"KENNEL_LISTENER": gateway}, {"KENNEL_LISTENER": listener}
+    if previews is not None:
+        rows[0].listeners["KENNEL_PREVIEW_LISTENER"] = previews
     if settings.node:
         rows.insert(0, Service("node", [python, "-P", "-m", "kennel.assemble", "node"]))
     return rows
@@ -96,12 +103,18 @@ class Supervisor:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
         environment = dict(self._environment[service.name])
-        if service.listener is not None:
-            actions.append((os.POSIX_SPAWN_DUP2, service.listener.fileno(), _LISTENER))
-            environment["KENNEL_LISTENER"] = str(_LISTENER)
-        service.pid = os.posix_spawn(
-            service.words[0], service.words, environment, file_actions=actions, setsigmask=[], setsigdef=_SIGNALS
-        )
+        copies: list[int] = []
+        try:
+            for number, (name, listener) in enumerate(service.listeners.items(), _LISTENER):
+                copies.append(fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, _ABOVE))
+                actions.append((os.POSIX_SPAWN_DUP2, copies[-1], number))
+                environment[name] = str(number)
+            service.pid = os.posix_spawn(
+                service.words[0], service.words, environment, file_actions=actions, setsigmask=[], setsigdef=_SIGNALS
+            )
+        finally:
+            for copy in copies:
+                os.close(copy)
         service.started = time.monotonic()
         layout.note_process(self._settings, service.name, service.pid)
 

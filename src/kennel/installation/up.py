@@ -18,6 +18,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kennel.domain.preview import Base
 from kennel.installation import confine, layout
 from kennel.installation.supervisor import Supervisor, services
 from kennel.settings import CONTROL_UID, Settings
@@ -73,6 +74,11 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _problem(settings: Settings) -> str | None:
     """Why this installation cannot start here, with what to do about it."""
+    if settings.preview_base is not None:
+        try:
+            Base.parse(settings.preview_base)
+        except ValueError as fault:
+            return f"KENNEL_PREVIEW_BASE: {fault}"
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
     if settings.open and not loopback:
         return f"--open turns keys off, so it binds loopback only, not {settings.host}"
@@ -116,11 +122,17 @@ def _detach(settings: Settings, options: argparse.Namespace) -> NoReturn:
 
 def _run(settings: Settings, options: argparse.Namespace) -> None:
     _, key_hash = layout.admin_key(settings.data)
-    with _listen(settings) as listener, _gateway_socket(settings) as gateway:
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(_listen(settings.host, settings.port, "--port"))
+        previews = _listen_for_visitors(settings)
+        if previews is not None:
+            held.enter_context(previews)
+        gateway = held.enter_context(_gateway_socket(settings))
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         (settings.data / "url").write_text(url + "\n")
-        supervisor = Supervisor(settings, services(settings, listener, gateway), _environments(settings, key_hash))
+        rows = services(settings, listener, gateway, previews)
+        supervisor = Supervisor(settings, rows, _environments(settings, key_hash))
         layout.note_process(settings, "up", os.getpid())
         supervisor.start()
         announced = options.child
@@ -139,18 +151,30 @@ def _run(settings: Settings, options: argparse.Namespace) -> None:
             supervisor.run(tick)
         finally:
             supervisor.stop()
-            with contextlib.suppress(FileNotFoundError):
-                (settings.data / "url").unlink()
+            for name in ("url", "preview-base"):
+                (settings.data / name).unlink(missing_ok=True)
             for path in settings.run.glob("*.pid"):
                 path.unlink()
 
 
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _listen(host: str, port: int, option: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
-    except OSError as failure:
-        _refuse(f"cannot listen on {settings.host}:{settings.port}: {failure.strerror}; choose another --port")
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as failure:
+        _refuse(f"cannot listen on {host}:{port}: {getattr(failure, 'strerror', failure)}; choose another {option}")
+
+
+def _listen_for_visitors(settings: Settings) -> socket.socket | None:
+    """Where previews are served, which is then part of the settings; None without a gateway to serve them."""
+    if not settings.egress:
+        settings.preview_base = None
+        return None
+    listener = _listen(*settings.preview_address, "--preview-port")
+    if settings.preview_base is None:
+        settings.preview_base = f"http://*.localhost:{listener.getsockname()[1]}"
+    (settings.data / "preview-base").write_text(settings.preview_base + "\n")
+    return listener
 
 
 def _gateway_socket(settings: Settings) -> socket.socket:
@@ -194,6 +218,8 @@ def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]
         "KENNEL_OPEN": str(settings.open).lower(),
     }
     control |= {"KENNEL_NODE": str(settings.node).lower(), "KENNEL_HOST": settings.host}
+    if settings.preview_base is not None:
+        inside["KENNEL_PREVIEW_BASE"] = control["KENNEL_PREVIEW_BASE"] = settings.preview_base
     rows = {
         "node": {**shared, "KENNEL_DATA": str(settings.data)},
         "control": control,
@@ -208,10 +234,7 @@ def _environments(settings: Settings, key_hash: str) -> dict[str, dict[str, str]
 
 
 def _url(settings: Settings) -> str | None:
-    try:
-        return (settings.data / "url").read_text().strip()
-    except FileNotFoundError:
-        return None
+    return layout.noted(settings, "url")
 
 
 def _healthy(url: str) -> bool:
@@ -226,7 +249,8 @@ def _healthy(url: str) -> bool:
 def _announce(settings: Settings, url: str, as_json: bool) -> None:
     key_file = settings.data / "admin.key"
     if as_json:
-        print(json.dumps({"url": url, "keyFile": str(key_file), "data": str(settings.data)}), flush=True)
+        told = {"url": url, "keyFile": str(key_file), "data": str(settings.data)}
+        print(json.dumps({**told, "previews": layout.noted(settings, "preview-base")}), flush=True)
         return
     option = (
         ""
@@ -234,6 +258,7 @@ def _announce(settings: Settings, url: str, as_json: bool) -> None:
         else (f" --data {settings.data}")
     )
     print(f"Kennel answers at {url}")
+    print(f"  previews    {layout.noted(settings, 'preview-base') or 'none (KENNEL_EGRESS=false)'}")
     print(f"  admin key   {'none asked (--open)' if settings.open else key_file}")
     print(f"  try         ./kennel sandbox create main{option} && ./kennel exec main{option} -- uname -a")
     print(f"  stop        ./kennel down{option}", flush=True)

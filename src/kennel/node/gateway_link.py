@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kennel.node import interception
+from kennel.node.preview_sockets import PreviewSockets
 from kennel.wire import gateway as wire
 
 _PATIENCE = 2.0
@@ -49,10 +50,12 @@ class GatewayLink:
         self._ended = threading.Event()
         self._connected = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="gateway-link", daemon=True)
+        self._previews = PreviewSockets(path, self.handle)
 
     def start(self) -> None:
         """Begins keeping the connection; returns after the first try, so that a gateway that is here is known."""
         self._keeper.start()
+        self._previews.start()
         self._connected.wait(_PATIENCE)
 
     def add(self, sandbox: str, handle: Path) -> None:
@@ -71,9 +74,15 @@ class GatewayLink:
             _close(held)
             self._call(wire.Detach(sandbox), [])
 
+    def handle(self, sandbox: str) -> Path | None:
+        """The namespace of a sandbox that is attached."""
+        held = self._held.get(sandbox)
+        return held.handle if held is not None else None
+
     def close(self) -> None:
         """Lets go of everything here; the gateway keeps what it has until it ends."""
         self._ended.set()
+        self._previews.close()
         self._keeper.join()
         with self._lock:
             self._lose("node ends")

@@ -1,8 +1,8 @@
 """Owns catching a sandbox's traffic: links and rules in its namespace, and the sockets there that the gateway serves.
 
-Called by unit (`lay` when a namespace is made) and gateway_link (`listen`). Invariant: the rules are plumbing, the wall
-is that no link leaves the namespace: flushing everything only cuts the sandbox off. A socket stays in the namespace it
-was made in, whichever process holds it.
+Called by unit (`lay` when a namespace is made), gateway_link (`listen`) and preview_sockets (`unconnected`). Invariant:
+the rules are plumbing, the wall is that no link leaves the namespace: flushing everything only cuts the sandbox off. A
+socket stays in the namespace it was made in, whichever process holds it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import TypeVar
 
 from kennel.node import linux, nftables, own_thread
 from kennel.node.rtnetlink import Links
+from kennel.wire.gateway import ADDRESS, ADDRESS_6, PAIRS
 
-ADDRESS, ADDRESS_6 = "198.18.0.2", "fd6b:656e:6e65:6c::2"
-"""What a sandbox's `eth0` is called; every sandbox has the same, since none can see another's."""
 STREAM_PORT, DATAGRAM_PORT = 61001, 61053
 BACKLOG = 512
 
@@ -90,6 +89,25 @@ def _listen() -> list[socket.socket]:
             datagram = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             made.append(datagram)
             datagram.bind((address, DATAGRAM_PORT))
+    except BaseException:
+        for one in made:
+            one.close()
+        raise
+    return made
+
+
+def unconnected(handle: Path) -> list[socket.socket]:
+    """Makes TCP sockets inside a namespace that reach its own servers: PAIRS of v4, then PAIRS of v6."""
+    return inside(handle, _unconnected)
+
+
+def _unconnected() -> list[socket.socket]:
+    made: list[socket.socket] = []
+    try:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for _ in range(PAIRS):
+                # With the protocol by number, as above.
+                made.append(socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC, socket.IPPROTO_TCP))
     except BaseException:
         for one in made:
             one.close()

@@ -10,6 +10,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -139,6 +140,29 @@ class PortInfo(Shape):
     proxy_path: str = ""
     name: str | None = None
     wake: bool = False
+    created_at: str = ""
+
+
+class TunnelInfo(Shape):
+    """A preview under the name of a tunnel."""
+
+    id: str
+    port: int
+    url: str
+    hostname: str
+    created_at: str
+    name: str | None = None
+
+
+def tunnel_of(info: PortInfo) -> TunnelInfo:
+    """The tunnel that a preview is; NOT_SUPPORTED where none are served."""
+    if info.url is None:
+        raise error("NOT_SUPPORTED", "this installation serves no previews", hint="KENNEL_EGRESS=true starts them")
+    host = urlsplit(info.url).hostname or ""
+    return TunnelInfo(
+        id=f"{info.port}-{info.token}", port=info.port, url=info.url, hostname=host, created_at=info.created_at,
+        name=info.name,
+    )  # fmt: skip
 
 
 class PortList(Shape):

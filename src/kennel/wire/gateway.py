@@ -1,8 +1,9 @@
 """Owns what node, control and the gateway say to each other: length-prefixed JSON frames on one Unix stream socket.
 
-Called by gateway (answering), node (attaching listeners) and control (pushing policy, secrets, decisions). Invariant:
+Called by gateway (answering), node (attaching listeners, supplying sockets) and control (pushing policy, secrets,
+decisions, previews). Invariant:
 the user at the other end (SO_PEERCRED) decides which messages it may send; a frame over MAX_FRAME bytes, of an unknown
-tag, or from the wrong peer ends its connection; descriptors travel beside an `attach` alone.
+tag, or from the wrong peer ends its connection; descriptors travel beside `attach` and `sockets` alone.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ import msgspec
 
 from kennel.wire.egress import Record, SealedSecret
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_FRAME = 8 * 1024 * 1024
 LISTENERS = 4
 """Descriptors beside an attach: TCP v4, TCP v6, DNS over UDP v4, DNS over UDP v6."""
+PAIRS = 4
+"""Sockets of each family beside a `sockets`: first those of v4, then those of v6."""
+MAX_PREVIEWS = 1024
+ADDRESS, ADDRESS_6 = "198.18.0.2", "fd6b:656e:6e65:6c::2"
+"""What a sandbox's `eth0` is called; every sandbox has the same, since none can see another's."""
 
 Id = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]{8,40}$")]
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -33,6 +39,18 @@ class Detach(msgspec.Struct, tag="detach"):
     """From node: the sandbox ends; every socket in its namespace is closed before the answer."""
 
     sandbox: Id
+
+
+class Supply(msgspec.Struct, tag="supply"):
+    """From node: this connection is asked for sockets of namespaces (`Need`); replaces an earlier one."""
+
+
+class Sockets(msgspec.Struct, tag="sockets"):
+    """From node: the sockets that a `Need` asked for; with `fault` there are none, and it says why."""
+
+    sandbox: Id
+    attachment: int
+    fault: Text = ""
 
 
 class Authority(msgspec.Struct, tag="authority"):
@@ -95,6 +113,39 @@ class ProjectKey(msgspec.Struct, tag="project-key"):
     project: Text
 
 
+class PreviewRow(msgspec.Struct):
+    """A port that has a preview; `wake` lets a visitor wake its sandbox."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    token: Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{16}$")]
+    wake: bool = False
+
+
+class SetPreviews(msgspec.Struct, tag="set-previews"):
+    """From control: all previews of a sandbox; what is not among them is void, and cut before the answer.
+
+    `revoked` are tokens that once were good.
+    """
+
+    sandbox: Id
+    previews: Annotated[list[PreviewRow], msgspec.Meta(max_length=MAX_PREVIEWS)] = []
+    revoked: Annotated[list[PreviewRow], msgspec.Meta(max_length=MAX_PREVIEWS)] = []
+
+
+class PreviewsTold(msgspec.Struct, tag="previews-told"):
+    """From control: every sandbox with previews was named since its `Hello`; there are no others."""
+
+    instance: Text
+
+
+class Woken(msgspec.Struct, tag="woken"):
+    """From control: what came of a `Knock`; without a code the sandbox runs."""
+
+    sandbox: Id
+    code: Text = ""
+    message: Text = ""
+
+
 class Decide(msgspec.Struct, tag="decide", rename="camel"):
     """From control: one decision for a whole batch, one verdict per request in its order."""
 
@@ -129,13 +180,21 @@ class Counters(msgspec.Struct, tag="counters"):
 
 
 Request = (
-    Attach | Detach | Authority | Hello | Bind | Unbind | SetPolicy | DropProject | PutSecret | DropSecret | ProjectKey
-    | Decide | Acknowledge | Try | Counters
+    Attach | Detach | Supply | Sockets | Authority | Hello | Bind | Unbind | SetPolicy | DropProject | PutSecret
+    | DropSecret | ProjectKey | SetPreviews | PreviewsTold | Woken | Decide | Acknowledge | Try | Counters
 )  # fmt: skip
-FROM_NODE: tuple[type, ...] = (Attach, Detach, Authority)
+FROM_NODE: tuple[type, ...] = (Attach, Detach, Supply, Sockets, Authority)
 FROM_CONTROL: tuple[type, ...] = (
-    Hello, Bind, Unbind, SetPolicy, DropProject, PutSecret, DropSecret, ProjectKey, Decide, Acknowledge, Try, Counters,
+    Hello, Bind, Unbind, SetPolicy, DropProject, PutSecret, DropSecret, ProjectKey, SetPreviews, PreviewsTold, Woken,
+    Decide, Acknowledge, Try, Counters,
 )  # fmt: skip
+
+
+def descriptors(request: Request) -> int:
+    """How many descriptors travel beside a request."""
+    if isinstance(request, Attach):
+        return LISTENERS
+    return 2 * PAIRS if isinstance(request, Sockets) and not request.fault else 0
 
 
 class Facts(msgspec.Struct, rename="camel"):
@@ -243,8 +302,27 @@ class SecretRotated(msgspec.Struct, tag="secret-rotated"):
     secret: SealedSecret
 
 
-Notice = Records | HoldRequested | HoldEnded | HoldSettled | SecretRotated
-Frame = Call | Reply | Records | HoldRequested | HoldEnded | HoldSettled | SecretRotated
+class Knock(msgspec.Struct, tag="knock"):
+    """To control: a visitor came to a preview that may wake this sandbox, which sleeps; answered by `Woken`."""
+
+    sandbox: str
+
+
+class Traffic(msgspec.Struct, tag="traffic"):
+    """To control: bytes of visitors passed to or from these sandboxes since this was said last."""
+
+    sandboxes: list[str]
+
+
+class Need(msgspec.Struct, tag="need"):
+    """To node: make sockets in this sandbox's namespace; `attachment` is said again with them."""
+
+    sandbox: str
+    attachment: int
+
+
+Notice = Records | HoldRequested | HoldEnded | HoldSettled | SecretRotated | Knock | Traffic
+Frame = Call | Reply | Records | HoldRequested | HoldEnded | HoldSettled | SecretRotated | Knock | Traffic | Need
 
 _length = struct.Struct(">I")
 _encoder = msgspec.json.Encoder()

@@ -107,7 +107,7 @@ class GatewayClient:
                 frame = self._decoder.decode(body)
                 if isinstance(frame, wire.Reply):
                     self._answered(frame)
-                elif not isinstance(frame, wire.Call):
+                elif not isinstance(frame, wire.Call | wire.Need):
                     await self._notices.put(frame)
         self._lose("it ended the connection")
 

@@ -29,6 +29,7 @@ from kennel.api.services import running_of
 from kennel.api.sockets import refuse
 from kennel.control.exposed import Preview
 from kennel.domain.names import path_of
+from kennel.domain.preview import Base
 from kennel.domain.principal import Principal
 from kennel.wire.errors import KennelError, error
 
@@ -40,7 +41,15 @@ PortInPath = Annotated[int, Path(ge=1, le=65535)]
 _PORT = {
     "type": "object",
     "required": ["port", "token", "url", "proxyPath"],
-    "properties": {"port": {"type": "integer"}, "url": {"type": ["string", "null"]}},
+    "properties": {
+        "port": {"type": "integer"},
+        "token": {"type": "string"},
+        "url": {"type": ["string", "null"]},
+        "proxyPath": {"type": "string"},
+        "name": {"type": ["string", "null"]},
+        "wake": {"type": "boolean"},
+        "createdAt": {"type": "string"},
+    },
 }
 _OF_ALL = (*IN_PROJECT, *OF_SANDBOX)
 _SEGMENTS = 8
@@ -57,13 +66,14 @@ class ExposeRequest(Model):
 
 def shown(request: HTTPConnection, project: str, name: str, preview: Preview) -> dict[str, Any]:
     """A preview as callers see it."""
-    base = request.app.state.preview_base
+    base: Base | None = request.app.state.preview_base
     return {
         "port": preview.port,
         "name": preview.name,
         "token": preview.token,
         "wake": preview.wake,
-        "url": None if base is None else base.format(label=f"{preview.port}-{preview.token}"),
+        "createdAt": preview.created_at,
+        "url": None if base is None else base.url(preview.port, preview.token),
         "proxyPath": f"/v1/projects/{project}/sandboxes/{name}/proxy/{preview.port}/",
     }
 
@@ -94,9 +104,12 @@ async def show(request: Request, project: ProjectName, name: SandboxName, port: 
     )
 
 
-@router.delete("/ports/{port}", status_code=204, responses=answers(204, None, *_OF_ALL))
+@router.delete("/ports/{port}", status_code=204, responses=answers(204, None, *_OF_ALL, "GATEWAY_UNAVAILABLE"))
 async def revoke(request: Request, project: ProjectName, name: SandboxName, port: PortInPath, who: Runner) -> Response:
-    """Takes a port's preview away for good; the next one has another token. Without one nothing happens."""
+    """Takes a port's preview away for good and cuts its visitors; the next one has another token.
+
+    Without one nothing happens.
+    """
     await running_of(request).ports.revoke(who, project, path_of(name), port)
     return Response(status_code=204)
 

@@ -1,6 +1,6 @@
-"""Owns what runs in a sandbox beyond one call, as programs use it: followed commands, processes, terminals, ports.
+"""Owns what runs in a sandbox beyond one call, as programs use it: followed commands, processes, terminals.
 
-Part of the sandbox's handle. Invariant: looking (lists, states, ports) wakes nothing; what is started is started once.
+Part of the sandbox's handle. Invariant: looking (lists, states) wakes nothing; what is started is started once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from kennel.sdk._async.process import GRACE, AsyncProcess
 from kennel.sdk._async.terminal import AsyncTerminal
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import encoded
-from kennel.sdk.deadline import SLICE, Deadline
 from kennel.sdk.execution import exec_body, milliseconds
-from kennel.sdk.fetched import Fetched, fetched
 from kennel.sdk.names import segment
 from kennel.sdk.running import (
     Killed,
-    PortInfo,
-    PortList,
-    PortReady,
     ProcessInfo,
     ProcessList,
     TerminalInfo,
@@ -173,53 +168,3 @@ class AsyncRunningMethods:
         """Hangs up on what runs on it."""
         route = f"{self._route}/terminals/{segment(terminal_id)}"
         await self._transport.call("DELETE", route, TerminalInfo, repeat=True)
-
-    # --- ports
-
-    async def expose_port(self, port: int, *, name: str | None = None, wake: bool = False) -> PortInfo:
-        """Gives a port a preview that lasts until `unexpose_port`; `wake` lets its visitors wake the sandbox."""
-        body = {"port": port, "wake": wake} | ({} if name is None else {"name": name})
-        return await self._transport.call("POST", f"{self._route}/ports", PortInfo, body=body)
-
-    async def get_exposed_ports(self) -> list[PortInfo]:
-        """The ports that have a preview; wakes nothing."""
-        return (await self._transport.call("GET", f"{self._route}/ports", PortList, repeat=True)).ports
-
-    async def is_port_exposed(self, port: int) -> bool:
-        """Whether a port has a preview."""
-        return any(info.port == port for info in await self.get_exposed_ports())
-
-    async def unexpose_port(self, port: int) -> None:
-        """Takes its preview away at once and for good; nothing happens without one."""
-        await self._transport.call("DELETE", f"{self._route}/ports/{port}", type(None), repeat=True)
-
-    async def wait_for_port(
-        self, port: int, timeout: float = 60.0, *, mode: str = "tcp", path: str = "/"
-    ) -> PortReady:  # fmt: skip
-        """Until anything in the sandbox accepts connections on a port; PROCESS_READY_TIMEOUT."""
-        deadline = Deadline(timeout)
-        while True:
-            query = {"mode": mode, "path": path, "timeoutMs": deadline.slice()}
-            try:
-                route = f"{self._route}/ports/{port}/wait"
-                return await self._transport.call("GET", route, PortReady, query=query, extra=SLICE, repeat=True)
-            except KennelError as failure:
-                if failure.code != "PROCESS_READY_TIMEOUT" or deadline.over:
-                    raise
-
-    async def fetch(
-        self,
-        port: int,
-        path: str = "/",
-        *,
-        method: str = "GET",
-        headers: Mapping[str, str] | None = None,
-        content: bytes | None = None,
-        timeout: float | None = None,
-    ) -> Fetched:
-        """A request to a server in the sandbox; its answer whatever the status, redirects not followed.
-
-        SERVICE_NOT_RESPONDING when nothing listens there. `path` may hold a query; the answer is held in memory.
-        """
-        route = f"{self._route}/proxy/{port}/{path.removeprefix('/')}"
-        return fetched(*await self._transport.fetch(method, route, dict(headers or {}), content, timeout))

@@ -17,11 +17,13 @@ from kennel.sdk._async.following import AsyncFollowing
 from kennel.sdk._async.git import AsyncGitMethods
 from kennel.sdk._async.interpreter import AsyncInterpreterMethods
 from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
+from kennel.sdk._async.ports import AsyncPortMethods
 from kennel.sdk._async.running import LINGER, AsyncRunningMethods
 from kennel.sdk._async.session import AsyncSession
 from kennel.sdk._async.snapshots import AsyncSnapshotMethods
 from kennel.sdk._async.streams import AsyncStream
 from kennel.sdk._async.transport import AsyncTransport
+from kennel.sdk._async.tunnels import AsyncTunnels
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
 from kennel.sdk.leave_out import leave_out_words
@@ -32,7 +34,12 @@ from kennel.wire.results import ExecResult, SandboxView, SnapshotView
 
 
 class AsyncSandbox(
-    AsyncFileMethods, AsyncGitMethods, AsyncInterpreterMethods, AsyncRunningMethods, AsyncSnapshotMethods
+    AsyncFileMethods,
+    AsyncGitMethods,
+    AsyncInterpreterMethods,
+    AsyncPortMethods,
+    AsyncRunningMethods,
+    AsyncSnapshotMethods,
 ):
     """One sandbox, by its path."""
 
@@ -44,6 +51,7 @@ class AsyncSandbox(
         self.stream = AsyncStream(transport, route.rpartition("/sandboxes/")[0], self.path)
         self.processor = AsyncProcessor(transport, route)
         self.live_state = AsyncLiveState(transport, route)
+        self.tunnels = AsyncTunnels(transport, route)
 
     def __repr__(self) -> str:
         return f"AsyncSandbox({self.path!r})"

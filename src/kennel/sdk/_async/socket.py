@@ -34,9 +34,18 @@ class AsyncSocket:
         self._turn = AsyncTurn()
         self._open = True
         self.close_code: int | None = None
+        chosen = (value for name, value in response.headers if name.lower() == b"sec-websocket-protocol")
+        self.subprotocol = next((value.decode("latin-1") for value in chosen), None)
 
     async def receive(self) -> bytes | dict[str, Any] | None:
         """The next message, text as its JSON; None once the server has closed."""
+        got = await self.message()
+        if got is None:
+            return None
+        return got.payload if got.opcode == frames.BINARY else _object(got.payload)
+
+    async def message(self) -> frames.Received | None:
+        """The next message as it came; None once the server has closed."""
         while True:
             while self._waiting:
                 got = self._waiting.pop(0)
@@ -45,10 +54,8 @@ class AsyncSocket:
                 elif got.opcode == frames.CLOSE:
                     self.close_code = got.close_code
                     return None
-                elif got.opcode == frames.BINARY:
-                    return got.payload
-                elif got.opcode == frames.TEXT:
-                    return _object(got.payload)
+                elif got.opcode in (frames.BINARY, frames.TEXT):
+                    return got
             try:
                 data = await self._stream.read(_PIECE)
             except BROKEN as failure:
@@ -60,9 +67,13 @@ class AsyncSocket:
     async def send(self, message: bytes | dict[str, Any]) -> None:
         """Sends bytes as a binary message, an object as JSON text; waits while the server is slow."""
         if isinstance(message, bytes):
-            await self._write(frames.frame(frames.BINARY, message))
+            await self.send_frame(frames.BINARY, message)
         else:
-            await self._write(frames.frame(frames.TEXT, encoded(message)))
+            await self.send_frame(frames.TEXT, encoded(message))
+
+    async def send_frame(self, opcode: int, payload: bytes) -> None:
+        """Sends one message of this kind; waits while the server is slow."""
+        await self._write(frames.frame(opcode, payload))
 
     async def _write(self, data: bytes) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -130,12 +131,12 @@ class AsyncTransport:
         headers: Headers = {**self._headers, "Content-Type": "application/octet-stream"}
         return await self._exchange(method, target, headers, content, self.timeout)
 
-    async def socket(self, route: str, query: Any) -> AsyncSocket:
-        """An open WebSocket; `query` is a dict or pairs. Whatever else the server answers is raised."""
+    async def socket(self, route: str, query: Any, given: Mapping[str, str] | None = None) -> AsyncSocket:
+        """An open WebSocket; `query` is a dict or pairs, `given` are headers. Whatever else is answered is raised."""
         target = self.url + route + (f"?{urlencode(query)}" if query else "")
         key = new_key()
         words: Headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-        headers: Headers = {**self._headers, **words, "Sec-WebSocket-Key": key}
+        headers: Headers = {**dict((given or {}).items()), **self._headers, **words, "Sec-WebSocket-Key": key}
         limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": self.timeout, "write": self.timeout}
         exchange = self._pool.stream("GET", target, headers=headers, extensions={"timeout": limits})
         try:

@@ -18,11 +18,13 @@ from kennel.sdk._sync.following import Following
 from kennel.sdk._sync.git import GitMethods
 from kennel.sdk._sync.interpreter import InterpreterMethods
 from kennel.sdk._sync.observation import LiveState, Processor
+from kennel.sdk._sync.ports import PortMethods
 from kennel.sdk._sync.running import LINGER, RunningMethods
 from kennel.sdk._sync.session import Session
 from kennel.sdk._sync.snapshots import SnapshotMethods
 from kennel.sdk._sync.streams import Stream
 from kennel.sdk._sync.transport import Transport
+from kennel.sdk._sync.tunnels import Tunnels
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
 from kennel.sdk.leave_out import leave_out_words
@@ -32,7 +34,14 @@ from kennel.sdk.running import Collected
 from kennel.wire.results import ExecResult, SandboxView, SnapshotView
 
 
-class Sandbox(FileMethods, GitMethods, InterpreterMethods, RunningMethods, SnapshotMethods):
+class Sandbox(
+    FileMethods,
+    GitMethods,
+    InterpreterMethods,
+    PortMethods,
+    RunningMethods,
+    SnapshotMethods,
+):
     """One sandbox, by its path."""
 
     def __init__(self, transport: Transport, route: str, name: str) -> None:
@@ -43,6 +52,7 @@ class Sandbox(FileMethods, GitMethods, InterpreterMethods, RunningMethods, Snaps
         self.stream = Stream(transport, route.rpartition("/sandboxes/")[0], self.path)
         self.processor = Processor(transport, route)
         self.live_state = LiveState(transport, route)
+        self.tunnels = Tunnels(transport, route)
 
     def __repr__(self) -> str:
         return f"Sandbox({self.path!r})"

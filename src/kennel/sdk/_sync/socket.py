@@ -35,9 +35,18 @@ class Socket:
         self._turn = Turn()
         self._open = True
         self.close_code: int | None = None
+        chosen = (value for name, value in response.headers if name.lower() == b"sec-websocket-protocol")
+        self.subprotocol = next((value.decode("latin-1") for value in chosen), None)
 
     def receive(self) -> bytes | dict[str, Any] | None:
         """The next message, text as its JSON; None once the server has closed."""
+        got = self.message()
+        if got is None:
+            return None
+        return got.payload if got.opcode == frames.BINARY else _object(got.payload)
+
+    def message(self) -> frames.Received | None:
+        """The next message as it came; None once the server has closed."""
         while True:
             while self._waiting:
                 got = self._waiting.pop(0)
@@ -46,10 +55,8 @@ class Socket:
                 elif got.opcode == frames.CLOSE:
                     self.close_code = got.close_code
                     return None
-                elif got.opcode == frames.BINARY:
-                    return got.payload
-                elif got.opcode == frames.TEXT:
-                    return _object(got.payload)
+                elif got.opcode in (frames.BINARY, frames.TEXT):
+                    return got
             try:
                 data = self._stream.read(_PIECE)
             except BROKEN as failure:
@@ -61,9 +68,13 @@ class Socket:
     def send(self, message: bytes | dict[str, Any]) -> None:
         """Sends bytes as a binary message, an object as JSON text; waits while the server is slow."""
         if isinstance(message, bytes):
-            self._write(frames.frame(frames.BINARY, message))
+            self.send_frame(frames.BINARY, message)
         else:
-            self._write(frames.frame(frames.TEXT, encoded(message)))
+            self.send_frame(frames.TEXT, encoded(message))
+
+    def send_frame(self, opcode: int, payload: bytes) -> None:
+        """Sends one message of this kind; waits while the server is slow."""
+        self._write(frames.frame(opcode, payload))
 
     def _write(self, data: bytes) -> None:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -131,12 +132,12 @@ class Transport:
         headers: Headers = {**self._headers, "Content-Type": "application/octet-stream"}
         return self._exchange(method, target, headers, content, self.timeout)
 
-    def socket(self, route: str, query: Any) -> Socket:
-        """An open WebSocket; `query` is a dict or pairs. Whatever else the server answers is raised."""
+    def socket(self, route: str, query: Any, given: Mapping[str, str] | None = None) -> Socket:
+        """An open WebSocket; `query` is a dict or pairs, `given` are headers. Whatever else is answered is raised."""
         target = self.url + route + (f"?{urlencode(query)}" if query else "")
         key = new_key()
         words: Headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-        headers: Headers = {**self._headers, **words, "Sec-WebSocket-Key": key}
+        headers: Headers = {**dict((given or {}).items()), **self._headers, **words, "Sec-WebSocket-Key": key}
         limits = {"connect": CONNECT_TIMEOUT, "pool": CONNECT_TIMEOUT, "read": self.timeout, "write": self.timeout}
         exchange = self._pool.stream("GET", target, headers=headers, extensions={"timeout": limits})
         try:

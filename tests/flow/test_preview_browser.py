@@ -1,0 +1,126 @@
+"""Previews in a real browser: a development server with hot reload, and the console's cookie that stays at home."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from installation import Installation
+from kennel import Kennel
+from preview_visitor import SERVER
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the dev extra")
+expect = sync_api.expect
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+INDEX = "<!doctype html><title>shown</title><h1></h1><script type=module src=/main.js></script>"
+MAIN = """
+import { text } from './text.js'
+const show = (words) => { document.querySelector('h1').textContent = words }
+show(text)
+if (import.meta.hot) import.meta.hot.accept('./text.js', (fresh) => show(fresh.text))
+"""
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="needs Debian's package chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    context = chromium.new_context()
+    context.set_default_timeout(30_000)
+    yield context.new_page()
+    context.close()
+
+
+def application(folder: Path) -> bytes:
+    """A tar of a page and of vite, as npm brings it on this machine."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("needs npm and node")
+    (folder / "package.json").write_text('{"name": "shown", "private": true, "type": "module"}')
+    (folder / "index.html").write_text(INDEX)
+    (folder / "main.js").write_text(MAIN)
+    (folder / "text.js").write_text("export const text = 'first'\n")
+    words = ["npm", "install", "vite@5", "--ignore-scripts", "--no-audit", "--no-fund"]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=100)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.add(folder, ".")
+    return packed.getvalue()
+
+
+@pytest.mark.timeout(300)
+def test_vite_reloads_modules_in_place_through_a_preview(itx: Kennel, page: Any, tmp_path: Path) -> None:
+    """Reports 75, 689 and 240: development servers refused the host, or their WebSocket saw another one."""
+    box = itx.sandboxes.get("/sandboxes/vite").create()
+    box.mkdir("/workspace/app")
+    box.extract("/workspace/app", application(tmp_path))
+    vite = "exec node node_modules/vite/bin/vite.js --port 5173 --strictPort"
+    box.start_process(vite, cwd="/workspace/app").wait_for_port(5173, 60)
+    sockets: list[str] = []
+    page.on("websocket", lambda one: sockets.append(one.url))
+    url = box.expose_port(5173).url
+    assert url is not None
+    page.goto(url)
+    expect(page.locator("h1")).to_have_text("first")
+    page.evaluate("window.kept = 'never reloaded'")
+    assert sockets
+    assert sockets[0].startswith(url.replace("http:", "ws:"))
+    box.write_file("/workspace/app/text.js", "export const text = 'second'\n")
+    expect(page.locator("h1")).to_have_text("second")
+    assert page.evaluate("window.kept") == "never reloaded"
+    box.unexpose_port(5173)
+    # The page notices that its socket is gone, and loads itself again.
+    expect(page.locator("body")).to_contain_text("STALE_PREVIEW_URL")
+
+
+def test_a_browser_at_the_console_takes_nothing_of_it_to_a_preview(
+    installation: Installation, itx: Kennel, page: Any
+) -> None:
+    box = itx.sandboxes.get("/sandboxes/nosy").create()
+    box.start_process(argv=["python3", "-c", SERVER])
+    box.wait_for_port(3000, 20)
+    page.goto(f"{installation.url}/")
+    page.get_by_label("Key").fill(installation.key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    assert page.context.cookies()
+    url = box.expose_port(3000).url
+    page.goto(url)
+    told = page.locator("body").inner_text().lower()
+    assert "sec-fetch-mode: navigate" in told
+    assert "cookie" not in told
+    page.evaluate("document.cookie = 'kennel-session=x; domain=localhost'; document.cookie = 'own=2'")
+    page.reload()
+    told = page.locator("body").inner_text()
+    assert "own=2" in told
+    assert "kennel" not in told
+    # Whatever a page of a sandbox tries: the console and the API are another origin, which does not let it read.
+    word = page.evaluate(
+        "url => fetch(url, {credentials: 'include'}).then(a => a.status, fault => 'refused')",
+        f"{installation.url}/v1/projects/default/sandboxes",
+    )
+    assert word == "refused"
+    page.goto(f"{installation.url}/")
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
