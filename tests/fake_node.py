@@ -12,6 +12,7 @@ import subprocess
 from collections import Counter
 from typing import Any
 
+from kennel.control.workspaces import Woken
 from kennel.wire.errors import KennelError, error
 from kennel.wire.node import Counters, Start, Started, Unit
 
@@ -131,8 +132,8 @@ class PlainFiles:
     def __init__(self, node: FakeNode) -> None:
         self._node = node
 
-    async def start(self, at: Any, state: Any, who: Any, hostname: str) -> tuple[Started, bool]:
-        return await self._node.start(Start(at.sandbox, hostname)), False
+    async def start(self, at: Any, state: Any, who: Any, hostname: str) -> Woken:
+        return Woken((await self._node.start(Start(at.sandbox, hostname))).ran)
 
 
 async def open_guest(connection: socket.socket, seconds: float) -> FakeGuest:

@@ -32,6 +32,8 @@ class Installation:
         self.settings = settings
         self.url = ""
         self.key = ""
+        self.prefix: list[str] = []
+        """Words before the command that starts the services."""
 
     def up(self, *words: str) -> None:
         done = self._run("up", "--detach", "--json", "--port", "0", *words)
@@ -45,7 +47,16 @@ class Installation:
 
     def _run(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **{f"KENNEL_{name.upper()}": value for name, value in self.settings.items()}}
-        module = [sys.executable, "-P", "-m", f"kennel.installation.{command}", "--data", str(self.data), *words]
+        module = [
+            *self.prefix,
+            sys.executable,
+            "-P",
+            "-m",
+            f"kennel.installation.{command}",
+            "--data",
+            str(self.data),
+            *words,
+        ]
         return subprocess.run(
             module, capture_output=True, text=True, timeout=120, env=environment, stdin=subprocess.DEVNULL, check=False
         )

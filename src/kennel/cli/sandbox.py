@@ -189,6 +189,7 @@ def fork(
     /,
     *,
     snapshot: Annotated[str | None, Parameter(help="The id of a snapshot; else as it is now.")] = None,
+    type: Annotated[str | None, Parameter(help="Another instance type than its own.")] = None,
     secrets: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Copy variables that name secrets too.")
     ] = False,
@@ -196,7 +197,7 @@ def fork(
 ) -> None:
     """Make a new sandbox with this one's files and environment."""
     with flags.client() as itx:
-        _report(itx.sandboxes.get(name).fork(new, snapshot, secrets=secrets).info(), flags)
+        _report(itx.sandboxes.get(name).fork(new, snapshot, instance_type=type, secrets=secrets).info(), flags)
 
 
 @app.command

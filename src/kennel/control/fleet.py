@@ -18,7 +18,7 @@ from kennel.control import leftovers
 from kennel.control.door import Door
 from kennel.control.live import Live, dispose
 from kennel.control.projection import Projections
-from kennel.control.workspaces import Address, Workspaces
+from kennel.control.workspaces import Address, Woken, Workspaces
 from kennel.domain import idle, leave_out, names
 from kennel.domain.event import NewEvent, fact
 from kennel.domain.principal import SYSTEM, Principal
@@ -90,6 +90,21 @@ async def _nothing(_: Pet) -> None:
 
 def _ignore(_: Pet) -> None:
     return None
+
+
+def _told(state: Projection, woken: Woken, who: Principal) -> list[NewEvent]:
+    """What a wake says to the log."""
+    told: list[NewEvent] = []
+    if woken.ran and state.running:
+        # It ended while nobody was watching: the log must not show one long run.
+        told.append(fact(SYSTEM, "sandbox/stopped", {"reason": _ENDED.get(state.requested or "", "lost")}))
+    if woken.ran or not state.running:
+        told.append(fact(who, "sandbox/started", {} if woken.image is None else {"imageDigest": woken.image}))
+    if woken.set_aside is not None:
+        told.append(fact(SYSTEM, "sandbox/root-set-aside", {"madeOn": woken.set_aside, "imageDigest": woken.image}))
+    if woken.restored:
+        told.append(fact(who, "sandbox/workspace-restored", {"backupId": state.workspace.backup_id}))
+    return told
 
 
 class Fleet:
@@ -234,35 +249,27 @@ class Fleet:
         if parked is not None and parked.usable:
             await self._take(pet, parked, hostname, fact(who, "sandbox/started"))
             return
-        events = [] if state.running else [fact(who, "sandbox/started")]
-        fresh, restored, live = await self._up(pet, state, who, hostname)
-        if restored:
-            events += [fact(who, "sandbox/workspace-restored", {"backupId": state.workspace.backup_id})]
-        if fresh and state.running:
-            # It ended while nobody was watching: the log must not show one long run.
-            reason = _ENDED.get(state.requested or "", "lost")
-            events = [fact(SYSTEM, "sandbox/stopped", {"reason": reason}), fact(who, "sandbox/started"), *events]
-        await self._take(pet, live, None, *events)
+        woken, live = await self._up(pet, state, who, hostname)
+        await self._take(pet, live, None, *_told(state, woken, who))
 
-    async def _up(self, pet: Pet, state: Projection, who: Principal, hostname: str) -> tuple[bool, bool, Live]:
-        """A connection to a container that runs, whether this made it run, and whether its files came from a backup.
+    async def _up(self, pet: Pet, state: Projection, who: Principal, hostname: str) -> tuple[Woken, Live]:
+        """How a container runs now, and a connection to it.
 
         One that was running already may be dying: a killed PID 1 is reachable for some milliseconds more. It is stopped
         by then, so the second try starts it anew.
         """
-        fresh, restored = await self._boot(pet, state, who, hostname)
+        woken = await self._boot(pet, state, who, hostname)
         try:
-            return fresh, restored, await self.connect(pet.sandbox)
+            return woken, await self.connect(pet.sandbox)
         except KennelError as failure:
-            if fresh or failure.code == "NODE_UNAVAILABLE":
+            if woken.ran or failure.code == "NODE_UNAVAILABLE":
                 raise
-        fresh, restored = await self._boot(pet, state, who, hostname)
-        return fresh, restored, await self.connect(pet.sandbox)
+        woken = await self._boot(pet, state, who, hostname)
+        return woken, await self.connect(pet.sandbox)
 
-    async def _boot(self, pet: Pet, state: Projection, who: Principal, hostname: str) -> tuple[bool, bool]:
+    async def _boot(self, pet: Pet, state: Projection, who: Principal, hostname: str) -> Woken:
         try:
-            started, restored = await self.workspaces.start(pet.at, state, who, hostname)
-            return started.ran, restored
+            return await self.workspaces.start(pet.at, state, who, hostname)
         except KennelError as failure:
             if failure.code != "SANDBOX_NOT_FOUND":
                 raise

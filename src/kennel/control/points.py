@@ -98,6 +98,7 @@ class Points:
             "bytes": sum(part.made.size for part in parts.values() if part is not None and part.made is not None),
             "durationMs": round((time.monotonic() - begun) * 1000, 3),
             "frozenMs": packed.frozen_ms,
+            **({} if packed.image is None else {"imageDigest": packed.image}),
         }
         await self._recorder.note(pet.project, pet.path, fact(SYSTEM, "sandbox/point-taken", payload))
         line.last = found

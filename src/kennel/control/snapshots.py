@@ -23,8 +23,8 @@ from kennel.control.fleet import Fleet, Pet
 from kennel.control.projection import Projections
 from kennel.control.sandboxes import Sandboxes
 from kennel.control.workspaces import Asked
+from kennel.domain import creation, names, snapshot
 from kennel.domain import leave_out as leave_out_
-from kennel.domain import names, snapshot
 from kennel.domain.claim import Claim
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import fact
@@ -134,16 +134,14 @@ class Snapshots:
 
         `before`, instead of an id: the newest point taken before the command whose `exec-started` is at that offset.
         """
-        _, pet, _ = await self._find(project, path)
+        claim, pet, _ = await self._find(project, path)
         if before is not None:
             wanted = await self._before(project, path, before)
         else:
             wanted = await self._one(project, path, id_ or "")
         await self._here(wanted)
-        payload: dict[str, Any] = {"backupId": wanted.id, "layers": list(wanted.layers)}
-        payload |= {
-            word: list(stack) for word, stack in (("root", wanted.root), ("usr", wanted.usr)) if stack is not None
-        }
+        await self._fleet.workspaces.require_room(wanted.stacks, claim.options.instance_type)
+        payload: dict[str, Any] = {"backupId": wanted.id, **wanted.words()}
         async with pet.door.shut():
             state = await self._fleet.state(pet)
             require_alive(state)
@@ -188,30 +186,32 @@ class Snapshots:
         new_path: str,
         *,
         snapshot_id: str | None = None,
+        instance_type: str | None = None,
         keep_secrets: bool = False,
         request_id: str | None = None,
     ) -> SandboxView:
-        """A new sandbox with the files of this one, as they are now or as a snapshot has them.
+        """A new sandbox with the files of this one, as they are now or as a snapshot has them, perhaps of another type.
 
         Its environment is this one's, without values that name a secret unless `keep_secrets`.
         """
         names.name_of(new_path)
         claim, pet, state = await self._find(project, path)
+        options = _options(claim, state, keep_secrets)
+        if instance_type is not None:
+            options = replace(options, instance_type=instance_type)
+            creation.check(options)
         if snapshot_id is None:
             base = await self._keep(who, pet, state.leave_out, Asked("fork"))
         else:
             base = await self._one(project, path, snapshot_id)
-            await self._here(base)
-        options = _options(claim, state, keep_secrets)
+        await self._here(base)
+        await self._fleet.workspaces.require_room(base.stacks, options.instance_type)
         origin: dict[str, Any] = {
             "backupId": f"bk{secrets.token_hex(10)}",
-            "layers": list(base.layers),
             "reason": "fork",
             "origin": {"path": path, "backupId": base.id},
+            **base.words(),
         }
-        for word, stack in (("root", base.root), ("usr", base.usr)):
-            if stack is not None:
-                origin[word] = list(stack)
         return await self._sandboxes.create(who, project, new_path, replace(options, origin=origin), request_id)
 
     @asynccontextmanager

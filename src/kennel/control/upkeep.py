@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from kennel.control import leftovers
@@ -18,10 +18,9 @@ from kennel.control.backups import book as archives
 from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
 from kennel.control.snapshots import book
-from kennel.control.workspaces import FOLDER, Asked, blob_name, deepest
+from kennel.control.workspaces import FOLDER, Asked, blob_name
 from kennel.domain import backup, leave_out
 from kennel.domain.principal import SYSTEM
-from kennel.domain.sandbox import Projection
 from kennel.domain.stack import Suspect, collect, referenced
 from kennel.ports.blobs import Blobs
 from kennel.ports.event_log import EventLog
@@ -100,12 +99,13 @@ class Upkeep:
             await self._fleet.workspaces.keep(pet.at, SYSTEM, Asked("checkpoint", leftovers=found), live=True)
 
     async def tidy(self) -> None:
-        """Merges the stacks of sleeping sandboxes that are too deep, and empties those that aged out."""
+        """Merges the stacks of sleeping sandboxes that weigh too much or are too deep; empties what aged out."""
+        sizes = (await self._fleet.node.list_layers()).sizes
         for project in await self._projects():
             for claim, state in await self._catalogue.list(project):
                 if state.running or state.status in (None, "destroyed"):
                     continue
-                deep = deepest(state.workspace) > self._fleet.workspaces.depth
+                deep = self._fleet.workspaces.merge_wanted(state, sizes)
                 if not deep and not self._fleet.workspaces.aged(state):
                     continue
                 pet = self._fleet.pet(project, claim.path, claim.sandbox_id)
@@ -164,14 +164,9 @@ class Upkeep:
             for claim, state in await self._catalogue.list(project):
                 if state.status == "destroyed":
                     continue
-                needed += _stacks(state)
+                needed += state.workspace.stacks
                 origin = claim.options.origin or {}
                 needed += [origin[word] for word in ("layers", "root", "usr") if word in origin]
                 for each in (await book(self._events, project, claim.path)).values():
                     needed += each.stacks
         return needed
-
-
-def _stacks(state: Projection) -> Iterable[Sequence[str]]:
-    place = state.workspace
-    return [stack for stack in (place.layers, place.root, place.usr) if stack]

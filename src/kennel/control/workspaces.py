@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,10 +21,12 @@ import msgspec
 
 from kennel.control.leftovers import Leftovers
 from kennel.control.projection import Projections
+from kennel.domain import disk_room
 from kennel.domain.event import fact
+from kennel.domain.instance_type import INSTANCE_TYPES
 from kennel.domain.principal import SYSTEM, Principal
-from kennel.domain.sandbox import Projection, Workspace
-from kennel.domain.stack import MAX_DEPTH, merge_due, merged
+from kennel.domain.sandbox import Projection, Workspace, made_on, require_alive
+from kennel.domain.stack import MAX_DEPTH, merge_planned, merged
 from kennel.ports.blobs import Blobs
 from kennel.ports.node import NodeLink
 from kennel.steps import step
@@ -72,6 +74,17 @@ class Asked:
     leftovers: Leftovers = field(default_factory=Leftovers)
 
 
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """How a sandbox runs: whether this made it run, whether its files came from a backup, the digest of the image below
+    what lasts outside `/workspace`, and of the one that this was made on, if it was set aside for it."""
+
+    ran: bool
+    restored: bool = False
+    image: str | None = None
+    set_aside: str | None = None
+
+
 class Workspaces:
     """Over one node and one blob store.
 
@@ -87,8 +100,8 @@ class Workspaces:
         self.asked_for: dict[str, float] = {}
         """When each layer was last wanted by this process, by time.monotonic(): one that is, is not collected."""
 
-    async def start(self, at: Address, state: Projection, who: Principal, hostname: str) -> tuple[wire.Started, bool]:
-        """Starts the sandbox on its files; how it runs, and whether they came from a backup. SNAPSHOT_MISSING."""
+    async def start(self, at: Address, state: Projection, who: Principal, hostname: str) -> Woken:
+        """Starts the sandbox on its files. SNAPSHOT_MISSING, DISK_TOO_SMALL."""
         state = await self._expire(at, state)
         place = state.workspace
         if place.void:
@@ -108,7 +121,9 @@ class Workspaces:
                 admitted="no",
             ) from failure
         restored = started.ran and started.new_disk and place.backup_id is not None and not place.empty
-        return started, restored
+        had = bool(words.root or words.usr) or not started.new_disk
+        other = words.made_on is not None and started.image not in (None, words.made_on)
+        return Woken(started.ran, restored, started.image, words.made_on if had and other else None)
 
     async def _start_or_build(self, words: wire.Start, state: Projection) -> wire.Started:
         try:
@@ -209,6 +224,7 @@ class Workspaces:
         optional = {
             "root": packed.root and packed.root.stack,
             "usr": packed.usr and packed.usr.stack,
+            "imageDigest": packed.image,
             "name": asked.name,
             "ttlSeconds": asked.ttl_seconds,
             "frozenMs": packed.frozen_ms if live else None,
@@ -225,7 +241,7 @@ class Workspaces:
                 raise
         # It sleeps without a disk: the last backup is all there is.
         root, usr = (None if each is None else wire.Part(list(each)) for each in (place.root, place.usr))
-        return wire.Packed(wire.Part(list(place.layers)), root, usr)
+        return wire.Packed(wire.Part(list(place.layers)), root, usr, image=place.made_on)
 
     async def rest(self, at: Address, who: Principal, reason: str, leftovers: Leftovers) -> None:
         """After a stop: packs what is on the disk, and drops the disk when that is safe. Never raises for a failure:
@@ -242,23 +258,28 @@ class Workspaces:
             log.warning("%s%s sleeps on its disk: %s", at.project, at.path, failure)
             return
         state = await self._projections.get(at.project, at.path)
-        if deepest(state.workspace) > 2 * self.depth:
+        sizes = (await self._node.list_layers()).sizes
+        held = sum(sizes.get(layer, 0) for stack in state.workspace.stacks for layer in stack)
+        crowded = held * 4 > 3 * disk_of(state) and self.merge_wanted(state, sizes)
+        if crowded or deepest(state.workspace) > 2 * self.depth:
             # The background did not get to it: it wakes too soon each time.
             await self.compact(at)
 
     async def compact(self, at: Address) -> None:
-        """Merges layers until no stack of the pointer is deeper than `depth`; what fails is left for another time."""
+        """Merges layers until no stack of the pointer is too deep or too heavy; what fails is left for another time."""
         try:
             for _ in range(MAX_DEPTH):
                 seen = await self._projections.get(at.project, at.path)
                 place = seen.workspace
-                if seen.status == "destroyed" or deepest(place) <= self.depth:
+                if seen.status == "destroyed":
                     return
                 stacks = {"layers": place.layers, "root": place.root, "usr": place.usr}
-                await self.ensure(layer for stack in stacks.values() for layer in stack or ())
+                await self.ensure(layer for stack in place.stacks for layer in stack)
                 sizes = (await self._node.list_layers()).sizes
+                if not self.merge_wanted(seen, sizes):
+                    return
                 payload = {
-                    word: await self._merged(stack, sizes, on_image=word != "layers")
+                    word: await self._merged(stack, sizes, disk_of(seen), on_image=word != "layers")
                     for word, stack in stacks.items()
                     if stack is not None
                 }
@@ -266,14 +287,29 @@ class Workspaces:
         except KennelError as failure:
             log.info("%s%s stays as deep as it is: %s", at.project, at.path, failure)
 
-    async def _merged(self, stack: Sequence[str], sizes: dict[str, int], *, on_image: bool) -> list[str]:
-        merge = merge_due([sizes[layer] for layer in stack], self.depth)
+    def merge_wanted(self, state: Projection, sizes: Mapping[str, int]) -> bool:
+        """Whether one of its stacks is to be merged; a layer whose size is not known here weighs nothing."""
+        return any(
+            merge_planned([sizes.get(layer, 0) for layer in stack], disk_of(state), self.depth) is not None
+            for stack in state.workspace.stacks
+        )
+
+    async def _merged(self, stack: Sequence[str], sizes: dict[str, int], disk: int, *, on_image: bool) -> list[str]:
+        merge = merge_planned([sizes[layer] for layer in stack], disk, self.depth)
         if merge is None:
             return list(stack)
         bottom = merge.bottom and not on_image
         made = await self._node.compact(stack[merge.first : merge.last], bottom=bottom)
         await self.upload([made.digest])
         return list(merged(stack, merge, made.digest))
+
+    async def require_room(self, stacks: Iterable[Sequence[str]], instance_type: str) -> None:
+        """DISK_TOO_SMALL when these layers, which are on this machine, do not fit that type."""
+        sizes = (await self._node.list_layers()).sizes
+        held = sum(sizes.get(layer, 0) for layer in {layer for stack in stacks for layer in stack})
+        refused = disk_room.refusal(held, INSTANCE_TYPES[instance_type])
+        if refused is not None:
+            raise refused
 
     async def upload(self, layers: Iterable[str]) -> None:
         """Brings layers of this machine to the blob store; those that are there already cost one look."""
@@ -327,13 +363,18 @@ class Workspaces:
 
 def deepest(place: Workspace) -> int:
     """Layers of the deepest of its stacks."""
-    return max(len(stack or ()) for stack in (place.layers, place.root, place.usr))
+    return max(map(len, place.stacks))
 
 
 def _same(place: Workspace, packed: wire.Packed) -> bool:
     """Whether a pack found what the last backup has."""
     stacks = ((packed.workspace, place.layers), (packed.root, place.root), (packed.usr, place.usr))
     return all((part.stack if part is not None else []) == list(stack or ()) for part, stack in stacks)
+
+
+def disk_of(state: Projection) -> int:
+    """Bytes of the disk of a sandbox that was born."""
+    return INSTANCE_TYPES[require_alive(state).instance_type].disk
 
 
 def _start_words(at: Address, state: Projection, hostname: str) -> wire.Start:
@@ -347,4 +388,5 @@ def _start_words(at: Address, state: Projection, hostname: str) -> wire.Start:
         list(root) if lasting else None,
         list(usr) if lasting else None,
         fresh=place.void or (place.backup_id is not None and not place.empty),
+        made_on=made_on(state),
     )

@@ -187,7 +187,11 @@ EVENT_TYPES: dict[str, EventType] = {
             "settings changed; `env` merges by key and null unsets, the others replace",
         ),
         EventType("sandbox/start-requested", sandbox.StartRequested, _OWN, _LIFE, "a start was asked for"),
-        EventType("sandbox/started", Nothing, _OWN, _LIFE, "the sandbox runs"),
+        EventType("sandbox/started", sandbox.Started, _OWN, _LIFE, "the sandbox runs"),
+        EventType(
+            "sandbox/root-set-aside", sandbox.RootSetAside, _OWN, _LIFE,
+            "what was changed outside `/workspace` fits another image, so it started without",
+        ),
         EventType("sandbox/workspace-restored", sandbox.Backup, _OWN, _LIFE, "the workspace is that of this backup"),
         EventType("sandbox/sleep-requested", Nothing, _OWN, _LIFE, "a sleep was asked for"),
         EventType(

@@ -36,19 +36,26 @@ class Workspace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Where the files are: the last backup and its layers, the topmost first.
 
     `moves` counts how often that changed. `void`: what is on the disk is not wanted any more. `empty`: it was started
-    empty beside a backup that stands, which only a snapshot that somebody asks for replaces. `saved_at`, `rested_at`:
-    when the last backup was made and when the sandbox last stopped, ISO 8601.
+    empty beside a backup that stands, which only a snapshot that somebody asks for replaces. `made_on`: the digest of
+    the image that `root` and `usr` were made on, where it is known. `saved_at`, `rested_at`: when the last backup was
+    made and when the sandbox last stopped, ISO 8601.
     """
 
     backup_id: str | None = None
     layers: tuple[str, ...] = ()
     root: tuple[str, ...] | None = None
     usr: tuple[str, ...] | None = None
+    made_on: str | None = None
     moves: int = 0
     void: bool = False
     empty: bool = False
     saved_at: str | None = None
     rested_at: str | None = None
+
+    @property
+    def stacks(self) -> tuple[tuple[str, ...], ...]:
+        """All of its stacks, the workspace's first."""
+        return (self.layers, *(stack for stack in (self.root, self.usr) if stack is not None))
 
 
 class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -140,6 +147,8 @@ def _moved(state: Projection, event: Event) -> Projection:
     if "layers" in payload:
         changes |= {"layers": tuple(payload["layers"])}
         changes |= {"root": _tuple(payload.get("root")), "usr": _tuple(payload.get("usr"))}
+        if "imageDigest" in payload:
+            changes["made_on"] = payload["imageDigest"]
     if event.type != "sandbox/compacted":
         changes |= {"backup_id": payload["backupId"], "empty": False}
     if event.type == "sandbox/backup-created":
@@ -167,7 +176,7 @@ def evolve(state: Projection, event: Event) -> Projection:
         case "sandbox/destroyed":
             return replace(state, status="destroyed", running=False, requested=None)
         case "sandbox/started" if state.status != "destroyed":
-            state = _placed(state, void=False)
+            state = _placed(state, void=False, made_on=event.payload.get("imageDigest", state.workspace.made_on))
             return replace(state, status="running", running=True, stop_reason=None, requested=_still(state))
         case "sandbox/stopped" if state.status != "destroyed":
             reason, state = event.payload.get("reason"), _placed(state, rested_at=event.created_at)
@@ -186,6 +195,13 @@ def evolve(state: Projection, event: Event) -> Projection:
             return _configured(state, event.payload)
         case _:
             return state
+
+
+def made_on(state: Projection) -> str | None:
+    """The digest of the image that what lasts outside `/workspace` was made on; None while there is nothing of it."""
+    if state.persist != "disk" or (state.status == "created" and state.workspace.root is None):
+        return None
+    return state.workspace.made_on or state.image_digest
 
 
 def refusal(state: Projection) -> KennelError | None:

@@ -81,6 +81,17 @@ class StartRequested(Payload):
     empty: bool | UnsetType = UNSET
 
 
+class Started(Payload):
+    image_digest: Short | UnsetType = UNSET
+
+
+class RootSetAside(Payload):
+    """`madeOn` is the digest of the image it was made on, `imageDigest` of the one the sandbox has now."""
+
+    made_on: Short
+    image_digest: Short
+
+
 class Stopped(Payload):
     reason: Short | UnsetType = UNSET
     oom_killed: bool | UnsetType = UNSET
@@ -106,6 +117,7 @@ class BackupCreated(Payload):
     layers: Layers | UnsetType = UNSET
     root: Layers | UnsetType = UNSET
     usr: Layers | UnsetType = UNSET
+    image_digest: Short | UnsetType = UNSET
     reason: Literal["requested", "idle", "snapshot", "checkpoint", "fork", "kept"] | UnsetType = UNSET
     name: Short | UnsetType = UNSET
     ttl_seconds: Count | UnsetType = UNSET
@@ -125,6 +137,7 @@ class PointTaken(Payload):
     layers: Layers
     root: Layers | UnsetType = UNSET
     usr: Layers | UnsetType = UNSET
+    image_digest: Short | UnsetType = UNSET
     bytes: Count | UnsetType = UNSET
     duration_ms: float | UnsetType = UNSET
     frozen_ms: float | UnsetType = UNSET
@@ -153,6 +166,7 @@ class RolledBack(Payload):
     layers: Layers
     root: Layers | UnsetType = UNSET
     usr: Layers | UnsetType = UNSET
+    image_digest: Short | UnsetType = UNSET
 
 
 class Compacted(Payload):

@@ -31,7 +31,8 @@ _ASKED = frozenset({"snapshot", "fork"})
 
 
 class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One snapshot. `offset` is its event's, `size` the bytes it added to the store; times are ISO 8601 in UTC."""
+    """One snapshot. `offset` is its event's, `size` the bytes it added to the store; `made_on` the digest of the
+    image that `root` and `usr` were made on, where it is known; times are ISO 8601 in UTC."""
 
     id: str
     offset: int
@@ -44,11 +45,18 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     layers: tuple[str, ...]
     root: tuple[str, ...] | None
     usr: tuple[str, ...] | None
+    made_on: str | None = None
 
     @property
     def stacks(self) -> tuple[tuple[str, ...], ...]:
         """All of its stacks."""
         return tuple(stack for stack in (self.layers, self.root, self.usr) if stack is not None)
+
+    def words(self) -> dict[str, Any]:
+        """Where its files are, in the words of the events that move a pointer."""
+        optional = {"root": self.root, "usr": self.usr, "imageDigest": self.made_on}
+        given = {word: value for word, value in optional.items() if value is not None}
+        return msgspec.to_builtins({"layers": self.layers, **given})  # type: ignore[no-any-return]
 
     def expired(self, now: datetime) -> bool:
         """Whether its time is over."""
@@ -97,6 +105,7 @@ def _made(payload: dict[str, Any], event: Event) -> Snapshot:
         expires_at=None if ends is None else ends.isoformat(),
         size=payload.get("bytes", 0),
         left_out=payload.get("leftOut", 0),
+        made_on=payload.get("imageDigest"),
         **_stacks(payload),
     )
 

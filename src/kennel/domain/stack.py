@@ -78,6 +78,17 @@ def merge_due(sizes: Sequence[int], most: int = MAX_DEPTH) -> Merge | None:
     return Merge(first, last, last == len(sizes))
 
 
+def merge_planned(sizes: Sequence[int], disk: int, most: int = MAX_DEPTH) -> Merge | None:
+    """As `merge_due`; and a stack that takes over half of a disk of `disk` bytes becomes one layer.
+
+    What its upper layers hide counts against the quota. New layers have to weigh an eighth of the disk for it: at most
+    eight bytes are written for each that was new.
+    """
+    if len(sizes) > 1 and sum(sizes) * 2 > disk and sum(sizes[:-1]) * 8 >= disk:
+        return Merge(0, len(sizes), True)
+    return merge_due(sizes, most)
+
+
 def merged(layers: Sequence[str], merge: Merge, made: str) -> tuple[str, ...]:
     """The stack after a merge."""
     return (*layers[: merge.first], made, *layers[merge.last :])

@@ -49,6 +49,13 @@ class Layers:
         """Size in bytes by digest."""
         return {path.stem: path.stat().st_size for path in self._place.glob("*.erofs")}
 
+    def size(self, name: str) -> int:
+        """Bytes of the image: not compressed, so what its files take, holes aside. LAYER_MISSING."""
+        try:
+            return self.path(name).stat().st_size
+        except FileNotFoundError:
+            raise error("LAYER_MISSING", f"layer {name} is not on this machine", details={"layers": [name]}) from None
+
     def has(self, name: str) -> bool:
         return self.path(name).exists()
 

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,34 @@ main()
 
 Progress = Callable[[int, int], None]
 """Called with names and bytes so far, about twice a second while a job runs."""
+
+
+class Cancel:
+    """Ends a job from another thread: what waits for it raises PACK_FAILED once the job is gone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._line: socket.socket | None = None
+        self.asked = False
+
+    def ask(self) -> None:
+        with self._lock:
+            self.asked = True
+            if self._line is not None:
+                self._line.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def over(self, line: socket.socket) -> Iterator[None]:
+        """Whoever asks within the block ends the job behind `line`; who asked before did too."""
+        with self._lock:
+            self._line = line
+            if self.asked:
+                line.shutdown(socket.SHUT_RDWR)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._line = None
 
 
 class Packer:
@@ -86,6 +114,7 @@ class Packer:
         progress: Progress | None = None,
         ready: Callable[[], None] | None = None,
         scanned: Callable[[], None] | None = None,
+        cancel: Cancel | None = None,
     ) -> dict[str, Any]:
         """The answer of one job; typed errors: PACK_TIMEOUT, PACK_FAILED and what the job itself refuses.
 
@@ -99,6 +128,8 @@ class Packer:
         try:
             with ExitStack() as held:
                 ours = self._send(message, descriptors, held)
+                if cancel is not None:
+                    held.enter_context(cancel.over(ours))
                 job = _Job(ours, deadline, seconds)
                 try:
                     return job.follow(progress, ready, scanned)

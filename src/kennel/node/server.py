@@ -130,7 +130,7 @@ class Server:
 
     def start(self, request: wire.Start) -> Answer:
         root, usr = (None if each is None else layer_verbs.checked(each) for each in (request.root, request.usr))
-        asked = Stacks(layer_verbs.checked(request.workspace), root, usr)
+        asked = Stacks(layer_verbs.checked(request.workspace), root, usr, request.made_on)
         return self._units.start(request.sandbox, request.hostname, asked, fresh=request.fresh), []
 
     def limit(self, request: wire.Limit) -> Answer:

@@ -37,6 +37,12 @@ def recorded(home: Path) -> list[str] | None:
     return None if words is None else words[0]
 
 
+def recorded_image(home: Path) -> str | None:
+    """The digest of the image that the upper under `home` lies on; None before its first mount, and on no image."""
+    words = _words(home)
+    return None if words is None else words[1]
+
+
 def _words(home: Path) -> tuple[list[str], str | None] | None:
     try:
         with open(home / _RECORD, "rb", opener=_no_follow) as stream:

@@ -12,14 +12,12 @@ import logging
 import os
 import shutil
 import socket
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from kennel.domain.capacity import Limits, Machine, Promised, refusal
 from kennel.domain.container import RUNTIME_MOUNT, Bind, ContainerSpec
@@ -30,6 +28,7 @@ from kennel.node import (
     erofs,
     freezer,
     guest_runtime,
+    guest_socket,
     interception,
     linux,
     loop,
@@ -40,6 +39,7 @@ from kennel.node import (
 )
 from kennel.node.freezer import Freezer
 from kennel.node.gateway_link import GatewayLink
+from kennel.node.locks import Locks
 from kennel.node.pack import Difference, Upper
 from kennel.node.record import Record, Records
 from kennel.node.trust import Trust
@@ -51,7 +51,6 @@ from kennel.wire.node import Counters, Started
 
 log = logging.getLogger("kennel.unit")
 
-BACKLOG = 64
 T = TypeVar("T")
 
 
@@ -95,6 +94,7 @@ class Units:
             pid = runtime.pid(record.sandbox)
             if pid is not None:
                 self._live[record.sandbox] = pid
+                self.uppers.sweeps.begin(record.sandbox, self.places(record.sandbox).disk)
                 self._open_way_again(record.sandbox)
 
     def places(self, sandbox: str) -> rootfs.Places:
@@ -136,7 +136,7 @@ class Units:
         """
         with self._locks.of(sandbox):
             record, places = self._record(sandbox), self.places(sandbox)
-            if self._pid(sandbox) is not None and self._listens(sandbox):
+            if self._pid(sandbox) is not None and guest_socket.listens(places):
                 return _started(False, False, self.uppers.recorded(places) or Stacks())
             self._clear(sandbox)
             self._require_room(INSTANCE_TYPES[record.instance_type])
@@ -145,6 +145,7 @@ class Units:
                 if not fresh:
                     raise error("SNAPSHOT_MISSING", "the sandbox's disk is not on this machine any more", admitted="no")
                 self.uppers.require(asked.named())
+                self.uppers.room(asked, INSTANCE_TYPES[record.instance_type])
                 self._make_disk(sandbox, INSTANCE_TYPES[record.instance_type])
             try:
                 with disk.told():
@@ -162,14 +163,18 @@ class Units:
     def _run(self, record: Record, hostname: str, asked: Stacks) -> tuple[int, Stacks]:
         places = self.places(record.sandbox)
         disk.mount(places.image, places.disk)
+        image = self.images.current(record.image_digest)
+        planned = self.uppers.plan(places, image, asked)
+        self.uppers.require(planned.named())
+        disk.reserve(places.disk, self.uppers.room(planned, INSTANCE_TYPES[record.instance_type]))
         disk.lay_out(places.disk, record.id_base)
         # The sandbox's root must walk through its folder, nobody else on this machine may.
         with step("give folder"):
             os.chown(places.folder, record.id_base, record.id_base)
             places.folder.chmod(0o700)
-        lower = self.images.lower(record.image_digest)
+        lower = self.images.lower(image)
         root = lower.root if lower.root.is_dir() else erofs.mounted(lower.root, self.grounds.image_mounts)
-        lies_on = self.uppers.mount(places, record, Lower(root, lower.usr, record.image_digest), asked)
+        lies_on = self.uppers.mount(places, record, Lower(root, lower.usr, image), planned)
         self._hold(places, lies_on.named())
         rootfs.require_folders(places.root)
         netns.create(places.netns)
@@ -177,9 +182,10 @@ class Units:
         binds = [Bind(str(places.workspace), "/workspace"), Bind(str(self._runtime_folder), RUNTIME_MOUNT, True)]
         if lower.usr is not None:
             binds.insert(0, Bind(str(places.usr), "/usr"))
-        with self._listener(places) as listener:
+        with guest_socket.listen(places) as listener:
             pid = self.runtime.run(self._spec(record, hostname, tuple(binds)), listener.fileno())
         priority.favour(pid)
+        self.uppers.sweeps.begin(record.sandbox, places.disk)
         return pid, lies_on
 
     def _open_way(self, sandbox: str) -> None:
@@ -279,15 +285,6 @@ class Units:
             given=Trust.variables() if self.gateway is not None else (),
         )
 
-    def _listener(self, places: rootfs.Places) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        with step("bind guest socket"):
-            places.socket.unlink(missing_ok=True)
-            with _short(places) as name:
-                listener.bind(name)
-        listener.listen(BACKLOG)
-        return listener
-
     def limit(self, sandbox: str, hostname: str | None) -> None:
         """Puts the CPU limit on; a pet-in-waiting also gets the host name of the pet it became."""
         record = self._record(sandbox)
@@ -299,12 +296,9 @@ class Units:
         """A new connection to the guest, and a pidfd that becomes readable when its PID 1 is gone."""
         pid = self._require_pid(sandbox)
         pidfd = os.pidfd_open(pid)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            with _short(self.places(sandbox)) as name:
-                connection.connect(name)
+            connection = guest_socket.connect(self.places(sandbox))
         except OSError as failure:
-            connection.close()
             os.close(pidfd)
             raise error(
                 "SANDBOX_LOST", f"the guest of {sandbox} does not listen: {failure}", admitted="no"
@@ -415,16 +409,6 @@ class Units:
             raise error("SANDBOX_LOST", f"sandbox {sandbox} is not running", admitted="no")
         return pid
 
-    def _listens(self, sandbox: str) -> bool:
-        """Whether the guest can still be reached: a killed PID 1 closes its socket a while before it counts as dead."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as knock:
-            try:
-                with _short(self.places(sandbox)) as name:
-                    knock.connect(name)
-            except OSError:
-                return False
-        return True
-
     def _clear(self, sandbox: str) -> None:
         """Takes down whatever runs or is mounted for a sandbox; nothing of it need exist."""
         self._live.pop(sandbox, None)
@@ -433,6 +417,7 @@ class Units:
         self.runtime.delete(sandbox)
         cgroup.remove(self.tree, self.group(sandbox))
         places = self.places(sandbox)
+        self.uppers.sweeps.end(sandbox)
         rootfs.take_down(places)
         if self.gateway is not None:
             with step("take listeners back"):
@@ -446,36 +431,6 @@ class Units:
             log.warning("the disk of %s is still held by %s", sandbox, loop.holder(str(places.image)))
 
 
-class Locks:
-    """A lock for each name that somebody holds or waits for; nothing is kept of the others."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-
-    def of(self, name: str) -> threading.Lock:
-        """The one lock of this name; keep it while it is of use."""
-        with self._guard:
-            found = self._locks.get(name)
-            if found is None:
-                found = self._locks[name] = threading.Lock()
-            return found
-
-
-class _short:
-    """The guest socket's path through /proc: AF_UNIX names are cut at 108 bytes and data folders may be deep."""
-
-    def __init__(self, places: rootfs.Places) -> None:
-        self._places = places
-
-    def __enter__(self) -> str:
-        self._folder = os.open(self._places.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._folder}/{self._places.socket.name}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._folder)
-
-
 def _rename_host(pid: int, hostname: str) -> None:
     def work() -> None:
         linux.enter(f"/proc/{pid}/ns/uts", linux.CLONE_NEWUTS)
@@ -487,7 +442,7 @@ def _rename_host(pid: int, hostname: str) -> None:
 
 def _started(ran: bool, new_disk: bool, lies_on: Stacks) -> Started:
     root, usr = (None if each is None else list(each) for each in (lies_on.root, lies_on.usr))
-    return Started(ran, new_disk, list(lies_on.workspace), root, usr)
+    return Started(ran, new_disk, list(lies_on.workspace), root, usr, lies_on.image)
 
 
 def _delete(path: Path) -> None:

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from kennel.domain import disk_room
+from kennel.domain.instance_type import InstanceType
 from kennel.domain.layer import LayerInfo
 from kennel.domain.stack import pushed
-from kennel.node import disk, loop, rootfs, stack
+from kennel.node import discarded, disk, loop, rootfs, stack
+from kennel.node.discarded import Sweeps
 from kennel.node.freezer import Freezer
 from kennel.node.layers import Layers
 from kennel.node.pack import Caps, LeftOut, Manner, Packing, Upper
@@ -39,11 +42,15 @@ Work = Callable[[rootfs.Places, Record, Freezer | None, Callable[[int, int], Non
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """What a new disk's uppers are to lie on; `root` and `usr` are None where what is outside does not last."""
+    """What a disk's uppers lie on, or are to; `root` and `usr` are None where what is outside does not last.
+
+    `image` is the digest of the image that `root` and `usr` were made on.
+    """
 
     workspace: Sequence[str] = ()
     root: Sequence[str] | None = None
     usr: Sequence[str] | None = None
+    image: str | None = None
 
     def named(self) -> list[str]:
         return [*self.workspace, *(self.root or ()), *(self.usr or ())]
@@ -66,6 +73,7 @@ class Uppers:
         self.layers = Layers(folder, self.packer)
         self.layers.sweep()
         self.packing = Packing(self.layers, self.packer)
+        self.sweeps = Sweeps(self.packer)
 
     def require(self, asked: Iterable[str]) -> None:
         """LAYER_MISSING with all of those that are not here, as `details.layers`."""
@@ -73,22 +81,41 @@ class Uppers:
         if missing:
             raise error("LAYER_MISSING", f"{len(missing)} layers are not on this machine", details={"layers": missing})
 
-    def mount(self, places: rootfs.Places, record: Record, lower: Lower, asked: Stacks) -> Stacks:
-        """Mounts a sandbox's overlays on its mounted disk; the stacks they really lie on."""
+    def room(self, stacks: Stacks, size: InstanceType) -> int:
+        """Bytes of the quota that these stacks take; DISK_TOO_SMALL when they do not fit this type."""
+        held = sum(self.layers.size(layer) for layer in dict.fromkeys(stacks.named()))
+        refused = disk_room.refusal(held, size)
+        if refused is not None:
+            raise refused
+        return held
+
+    def plan(self, places: rootfs.Places, image: str, asked: Stacks) -> Stacks:
+        """The stacks to mount on a mounted disk whose sandbox has this image now.
+
+        What is outside `/workspace` begins anew where it does not last, and where it was made on another image.
+        """
         known = self.recorded(places)
-        workspace = known.workspace if known is not None else asked.workspace
-        lasting = asked.root is not None or (known is not None and known.root is not None)
-        root, usr = (known.root, known.usr) if known is not None else (asked.root, asked.usr)
-        self.require(Stacks(workspace, root, usr).named())
-        if not lasting:
+        if asked.root is None and (known is None or known.root is None):
+            discarded.discard(places.disk, SYSTEM)
+            return Stacks(asked.workspace if known is None else known.workspace)
+        found = known or asked
+        if found.image == image or (known is None and not found.root and not found.usr):
+            return Stacks(found.workspace, found.root or (), found.usr, image)
+        discarded.set_aside(places.disk, SYSTEM)
+        return Stacks(found.workspace, (), (), image)
+
+    def mount(self, places: rootfs.Places, record: Record, lower: Lower, planned: Stacks) -> Stacks:
+        """Mounts a sandbox's overlays on its mounted disk; the stacks they really lie on."""
+        workspace, root, usr = planned.workspace, planned.root, planned.usr
+        if root is None:
             rootfs.assemble(places, lower.root, lower.usr, record.id_base)
             self._mount(places, "workspace", workspace, record)
-            return Stacks(workspace)
-        root = self._mount(places, "root", root or (), record, stack.Image(lower.root, lower.digest))
+            return planned
+        root = self._mount(places, "root", root, record, stack.Image(lower.root, lower.digest))
         if lower.usr is not None:
             usr = self._mount(places, "usr", usr or (), record, stack.Image(lower.usr, lower.digest))
         self._mount(places, "workspace", workspace, record)
-        return Stacks(workspace, root, usr)
+        return Stacks(workspace, root, usr, lower.digest)
 
     def _mount(
         self, places: rootfs.Places, name: str, asked: Sequence[str], record: Record, image: stack.Image | None = None
@@ -104,7 +131,8 @@ class Uppers:
         workspace = stack.recorded(places.disk / "workspace")
         if workspace is None:
             return None
-        return Stacks(workspace, stack.recorded(places.disk / "root"), stack.recorded(places.disk / "usr"))
+        root, usr = (stack.recorded(places.disk / name) for name in SYSTEM)
+        return Stacks(workspace, root, usr, stack.recorded_image(places.disk / "root"))
 
     @contextmanager
     def opened(self, places: rootfs.Places, *, running: bool) -> Iterator[None]:
@@ -146,7 +174,7 @@ class Uppers:
                     look,
                 )
         frozen = freezer.frozen_seconds * 1000 if freezer is not None else 0.0
-        return Packed(parts["workspace"], parts.get("root"), parts.get("usr"), round(frozen, 3))
+        return Packed(parts["workspace"], parts.get("root"), parts.get("usr"), round(frozen, 3), known.image)
 
     def point(
         self, places: rootfs.Places, record: Record, seen: str, freezer: Freezer, look: Callable[[int, int], None]

@@ -45,8 +45,9 @@ class Start(msgspec.Struct, tag="start"):
     """Mount, make namespaces, run the container; idempotent while it runs.
 
     The stacks (layers, the topmost first) are for a disk that is made new: an upper that is here lies on its own.
-    `root` and `usr` are None where what is outside `/workspace` does not last. Without `fresh` a missing disk is
-    SNAPSHOT_MISSING.
+    `root` and `usr` are None where what is outside `/workspace` does not last; else they were made on the image
+    `made_on`, and are left out when the sandbox's image is another by now. Without `fresh` a missing disk is
+    SNAPSHOT_MISSING. Stacks that weigh more than the sandbox's disk are DISK_TOO_SMALL.
     """
 
     sandbox: str
@@ -55,6 +56,7 @@ class Start(msgspec.Struct, tag="start"):
     root: list[str] | None = None
     usr: list[str] | None = None
     fresh: bool = False
+    made_on: str | None = None
 
 
 class Limit(msgspec.Struct, tag="limit"):
@@ -242,13 +244,15 @@ class Counters(msgspec.Struct):
 
 
 class Started(msgspec.Struct):
-    """How a sandbox runs: whether this call made it run, whether its disk is new, and the stacks it lies on."""
+    """How a sandbox runs: whether this call made it run, whether its disk is new, the stacks it lies on, and the digest
+    of the image below them."""
 
     ran: bool
     new_disk: bool
     workspace: list[str]
     root: list[str] | None = None
     usr: list[str] | None = None
+    image: str | None = None
 
 
 class Made(msgspec.Struct):
@@ -270,12 +274,14 @@ class Part(msgspec.Struct):
 
 
 class Packed(msgspec.Struct):
-    """The uppers of a sandbox as stacks; None where there is none. `frozen_ms`: how long a live one stood still."""
+    """The uppers of a sandbox as stacks; None where there is none. `frozen_ms`: how long a live one stood still;
+    `image`: the digest of the image that `root` and `usr` lie on."""
 
     workspace: Part
     root: Part | None = None
     usr: Part | None = None
     frozen_ms: float = 0.0
+    image: str | None = None
 
 
 class Pointed(msgspec.Struct):

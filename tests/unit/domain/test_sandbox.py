@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kennel.domain.event import Event, Source
 from kennel.domain.event_types import EVENT_TYPES
-from kennel.domain.sandbox import EMPTY, Projection, evolve, refusal, require_alive
+from kennel.domain.sandbox import EMPTY, Projection, evolve, made_on, refusal, require_alive
 from kennel.wire.errors import KennelError
 
 CONFIG = {
@@ -137,3 +137,25 @@ def test_invariants_of_any_history(steps):
         assert state.running == (state.status == "running")
     again = msgspec.json.decode(msgspec.json.encode(state), type=Projection)
     assert again == state
+
+
+KEEPS = ("created", {"config": {**CONFIG, "persist": "disk"}})
+BACKED = ("backup-created", {"backupId": "b", "layers": [], "root": ["1" * 64], "imageDigest": "sha256:2"})
+
+
+@pytest.mark.parametrize(
+    ("events", "digest"),
+    [
+        ([BORN, ("started", {})], None),
+        ([KEEPS], None),
+        ([KEEPS, ("started", {})], "sha256:1"),
+        ([KEEPS, ("started", {"imageDigest": "sha256:2"})], "sha256:2"),
+        ([KEEPS, ("started", {"imageDigest": "sha256:2"}), ("stopped", {}), ("started", {})], "sha256:2"),
+        ([KEEPS, BACKED], "sha256:2"),
+        ([KEEPS, ("backup-created", {"backupId": "b", "layers": [], "root": []})], "sha256:1"),
+        ([KEEPS, BACKED, ("compacted", {"layers": [], "root": []})], "sha256:2"),
+        ([KEEPS, BACKED, ("rolled-back", {"backupId": "a", "layers": [], "imageDigest": "sha256:3"})], "sha256:3"),
+    ],
+)
+def test_which_image_the_changes_outside_the_workspace_were_made_on(events, digest):
+    assert made_on(life(*events)) == digest

@@ -117,3 +117,20 @@ def test_a_young_layer_stays_though_twice_unneeded() -> None:
 
 def test_mounts_count_as_references() -> None:
     assert stack.referenced([["a"], []], ["m"]) == {"a", "m"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "merge"),
+    [
+        ([], None),
+        ([100], None),
+        ([10, 30], None),
+        ([10, 50], None),
+        ([13, 50], Merge(0, 2, True)),
+        ([5, 5, 5, 50], Merge(0, 4, True)),
+        ([5, 5, 50], None),
+        ([1] * 9, Merge(0, 9, True)),
+    ],
+)
+def test_a_stack_that_takes_half_the_disk_becomes_one_layer(sizes: list[int], merge: Merge | None) -> None:
+    assert stack.merge_planned(sizes, 100) == merge

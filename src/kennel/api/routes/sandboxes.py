@@ -37,7 +37,7 @@ _TURN = answers(200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *WI
 
 _START = answers(
     200, ref("SandboxView"), *IN_PROJECT, *OF_SANDBOX, *OF_NODE, *WITH_BODY, "RESOURCE_BUSY", "SNAPSHOT_MISSING",
-    "BLOBS_UNAVAILABLE",
+    "BLOBS_UNAVAILABLE", "DISK_TOO_SMALL",
 )  # fmt: skip
 
 _CLAIMABLE = {"pattern": f"^{PREFIX}{NAME}$", "examples": ["/sandboxes/main"]}

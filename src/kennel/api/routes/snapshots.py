@@ -40,6 +40,7 @@ MAX_OFFSET = 2**53
 OF_LAYERS = (
     "SNAPSHOT_NOT_FOUND", "SNAPSHOT_MISSING", "POINTER_CONFLICT", "PACK_FAILED", "PACK_TIMEOUT", "PACK_TOO_LARGE",
     "PATH_TOO_LONG", "FILESYSTEM_ERROR", "RESOURCE_BUSY", "BLOBS_UNAVAILABLE", "LAYER_MISSING", "LAYER_CORRUPT",
+    "DISK_TOO_SMALL",
 )  # fmt: skip
 _ALL = (*IN_PROJECT, *OF_SANDBOX, *OF_NODE, *WITH_BODY, *OF_LAYERS)
 _MAKES = (
@@ -74,10 +75,14 @@ class RollBack(Model):
 
 
 class Fork(Model):
-    """A new sandbox at `path`; without `snapshotId` as this one is now. `secrets`: variables that name secrets too."""
+    """A new sandbox at `path`; without `snapshotId` as this one is now, without `instanceType` of the same type.
+
+    `secrets`: variables that name secrets too.
+    """
 
     path: NewPath
     snapshot_id: SnapshotId | None = None
+    instance_type: Annotated[str, Field(max_length=64)] | None = None
     secrets: bool = False
 
 
@@ -141,6 +146,7 @@ async def fork(request: Request, project: ProjectName, name: SandboxName, body: 
         path_of(name),
         path_of(claimable_name(body.path)),
         snapshot_id=body.snapshot_id,
+        instance_type=body.instance_type,
         keep_secrets=body.secrets,
         request_id=request_id(request),
     )

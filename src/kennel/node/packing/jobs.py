@@ -1,4 +1,4 @@
-"""Owns the work of one confined process (pack, look, compare, export, verify): words and descriptors in, an answer out.
+"""Owns the work of one confined process (pack, look, compare, export, verify, sweep): descriptors in, an answer out.
 
 Called by process; standard library only. Invariant: it speaks only on the line it was given, in JSON messages of a few
 fixed shapes; a path in one is Base64, since names are bytes.
@@ -22,6 +22,7 @@ from kennel.node.packing.exclusion import Exclusion
 from kennel.node.packing.failure import of
 from kennel.node.packing.image import BLOCK, MAGIC, SUPER, SUPER_AT, Image
 from kennel.node.packing.prefill import prefill
+from kennel.node.packing.sweep import Sweep
 
 _PROGRESS_EVERY = 0.5
 _PIECE = 1 << 20
@@ -97,12 +98,21 @@ def _verify(line: socket, words: Words, descriptors: Sequence[int]) -> Words:
     return {"digest": digest, "size": size, "sane": sane}
 
 
+def _sweep(line: socket, words: Words, descriptors: Sequence[int]) -> Words:
+    """Descriptors: a writable mount whose contents go. How many names went."""
+    (root,) = _roots(descriptors)
+    work = Sweep(root, _ticker(line))
+    work.run()
+    return {"entries": work.tally.entries}
+
+
 _JOBS: dict[str, Callable[[socket, Words, Sequence[int]], Words]] = {
     "pack": _pack,
     "look": _look,
     "compare": _compare,
     "export": _export,
     "verify": _verify,
+    "sweep": _sweep,
 }
 
 

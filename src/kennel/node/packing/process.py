@@ -29,7 +29,7 @@ def main() -> None:
     walls.close_out()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    allowed, own = walls.program(), os.getpid()
+    programs, own = {kind: walls.program(kind) for kind in walls.KINDS}, os.getpid()
     while True:
         message, descriptors, _, _ = socket.recv_fds(line, MAX_MESSAGE, MAX_DESCRIPTORS)
         if not message:
@@ -38,12 +38,14 @@ def main() -> None:
         if pid == 0:
             line.close()
             os.close(0)
-            _outer(own, json.loads(message), descriptors, allowed)
+            words = json.loads(message)
+            kind = walls.DELETES if words["job"] == "sweep" else walls.READS
+            _outer(own, words, descriptors, kind, programs[kind])
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _outer(parent: int, words: dict[str, Any], descriptors: list[int], allowed: bytes) -> None:
+def _outer(parent: int, words: dict[str, Any], descriptors: list[int], kind: walls.Kind, allowed: bytes) -> None:
     """The parent of PID 1 of a namespace: it hands its own pidfd back, waits, and takes the job with it when killed."""
     code = 1
     try:
@@ -56,7 +58,7 @@ def _outer(parent: int, words: dict[str, Any], descriptors: list[int], allowed: 
         walls.own_processes()
         pid = os.fork()
         if pid == 0:
-            _inner(reports, words, descriptors[1:], allowed)
+            _inner(reports, words, descriptors[1:], kind, allowed)
         reports.close()
         for descriptor in descriptors[1:]:
             os.close(descriptor)
@@ -67,12 +69,14 @@ def _outer(parent: int, words: dict[str, Any], descriptors: list[int], allowed: 
         os._exit(code)
 
 
-def _inner(reports: socket.socket, words: dict[str, Any], descriptors: list[int], allowed: bytes) -> None:
+def _inner(
+    reports: socket.socket, words: dict[str, Any], descriptors: list[int], kind: walls.Kind, allowed: bytes
+) -> None:
     try:
         walls.die_with_parent(0)
         walls.limit(words["max_image"], words["max_memory"], words["max_seconds"])
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        walls.close_in(allowed)
+        walls.close_in(kind, allowed)
         jobs.run(reports, words, descriptors)
     except Exception as failure:  # noqa: BLE001 (node must hear of it, whatever it is)
         _complain(reports.fileno(), failure)

@@ -1,8 +1,9 @@
-"""Owns the walls of the confined processes: empty root, namespaces without a network, two capabilities, system calls.
+"""Owns the walls of the confined processes: empty root, namespaces without a network, few capabilities, system calls.
 
 Called by process; standard library only. Invariant: after `close_in` the process can reach nothing but the descriptors
 it holds: no path, no socket, no other process, no mount; what it may still do is read past file modes
-(CAP_DAC_READ_SEARCH) and read the overlay's marks (CAP_SYS_ADMIN).
+(CAP_DAC_READ_SEARCH) and read the overlay's marks (CAP_SYS_ADMIN), or, for the one kind that deletes, remove names past
+file modes and owners (CAP_DAC_OVERRIDE, CAP_FOWNER) below the one writable mount it holds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import platform
 import resource
 import signal
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,7 +24,7 @@ _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND, _MS_REC, _
 )  # fmt: skip
 _MNT_DETACH = 2
 _PDEATHSIG, _KEEPCAPS, _SECCOMP, _CAPBSET_DROP, _DUMPABLE, _NO_NEW_PRIVS = 1, 8, 22, 24, 4, 38
-_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN = 2, 21
+_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER, _CAP_SYS_ADMIN = 1, 2, 3, 21
 _NOBODY = 65534
 
 # For each system call: x86_64, aarch64 (None: it does not exist there).
@@ -40,6 +41,20 @@ _CALLS: Final = {
     "fgetxattr": (193, 10), "flistxattr": (196, 13), "syncfs": (306, 267), "getrandom": (318, 278),
     "statx": (332, 291), "rseq": (334, 293), "clock_nanosleep": (230, 115),
 }  # fmt: skip
+_DELETING: Final = {"unlinkat": (263, 35), "renameat": (264, 38), "renameat2": (316, 276)}
+
+
+class Kind(NamedTuple):
+    """What a job may do: its capabilities, and the system calls beyond those of all."""
+
+    capabilities: tuple[int, ...]
+    calls: tuple[tuple[int, int | None], ...] = ()
+
+
+READS: Final = Kind((_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN))
+DELETES: Final = Kind((_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER), tuple(_DELETING.values()))
+KINDS: Final = (READS, DELETES)
+
 _AUDIT = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _RET_ALLOW, _RET_EPERM, _RET_KILL = 0x7FFF0000, 0x00050001, 0x80000000
 _LD, _JEQ, _JGE, _RET = 0x20, 0x15, 0x35, 0x06
@@ -82,11 +97,10 @@ def limit(file_size: int, memory: int, seconds: int) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def close_in(allowed: bytes) -> None:
-    """Drops everything but two capabilities and the calls of `allowed` (from `program`)."""
+def close_in(kind: Kind, allowed: bytes) -> None:
+    """Drops everything but the capabilities of `kind` and the calls of `allowed` (from `program`)."""
     for capability in range(64):
-        kept = capability in (_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN)
-        if not kept and _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+        if capability not in kind.capabilities and _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break  # EINVAL: past the last capability this kernel knows
     _check(_libc.prctl(_KEEPCAPS, 1, 0, 0, 0), "prctl")
     os.setgroups([])
@@ -94,7 +108,7 @@ def close_in(allowed: bytes) -> None:
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     # Again: a change of user clears it.
     _check(_libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-    bits = 1 << _CAP_DAC_READ_SEARCH | 1 << _CAP_SYS_ADMIN
+    bits = sum(1 << capability for capability in kind.capabilities)
     _check(_libc.capset(struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", bits, bits, 0, 0, 0, 0)), "capset")
     _check(_libc.prctl(_DUMPABLE, 0, 0, 0, 0), "prctl")
     _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
@@ -103,10 +117,10 @@ def close_in(allowed: bytes) -> None:
     _check(_libc.prctl(_SECCOMP, 2, ctypes.c_ulong(ctypes.addressof(header)), 0, 0), "seccomp")
 
 
-def program() -> bytes:
+def program(kind: Kind) -> bytes:
     """The filter of system calls: what is not in the list answers EPERM, another architecture's calls kill."""
     column, audit = _AUDIT[platform.machine()]
-    numbers = [pair[column] for pair in _CALLS.values() if pair[column] is not None]
+    numbers = [pair[column] for pair in (*_CALLS.values(), *kind.calls) if pair[column] is not None]
     rows: list[tuple[int, int, int, int]] = [(_LD, 0, 0, 4), (_JEQ, 1, 0, audit), (_RET, 0, 0, _RET_KILL)]
     rows += [(_LD, 0, 0, 0), (_JGE, 0, 1, _X32), (_RET, 0, 0, _RET_KILL)]
     for number in numbers:

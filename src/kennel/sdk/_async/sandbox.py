@@ -162,14 +162,16 @@ class AsyncSandbox(
         path: str,
         snapshot: SnapshotView | str | None = None,
         *,
+        instance_type: str | None = None,
         secrets: bool = False,
         request_id: str | None = None,
     ) -> AsyncSandbox:
         """A new sandbox with this one's files, as they are now or as `snapshot` has them, and its environment.
 
-        Variables that name secrets are left out unless `secrets`.
+        It is of the same type unless `instance_type` names another. Variables that name secrets are left out unless
+        `secrets`.
         """
-        made = await self._fork(PREFIX + sandbox_name(path), snapshot, secrets, request_id)
+        made = await self._fork(PREFIX + sandbox_name(path), snapshot, instance_type, secrets, request_id)
         return AsyncSandbox(self._transport, f"{self._route.rpartition('/')[0]}/{made.name}", made.name)
 
     async def sleep(self) -> SandboxView:

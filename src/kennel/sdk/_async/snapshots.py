@@ -80,9 +80,16 @@ class AsyncSnapshotMethods:
             await reply.close()
 
     async def _fork(
-        self, path: str, snapshot: SnapshotView | str | None, secrets: bool, request_id: str | None
+        self,
+        path: str,
+        snapshot: SnapshotView | str | None,
+        instance_type: str | None,
+        secrets: bool,
+        request_id: str | None,
     ) -> SandboxView:
         body: dict[str, Any] = {"path": path, "secrets": secrets}
+        if instance_type is not None:
+            body["instanceType"] = instance_type
         if snapshot is not None:
             body["snapshotId"] = _id(snapshot)
         name = request_id or new_request_id()

@@ -161,14 +161,16 @@ class Sandbox(
         path: str,
         snapshot: SnapshotView | str | None = None,
         *,
+        instance_type: str | None = None,
         secrets: bool = False,
         request_id: str | None = None,
     ) -> Sandbox:
         """A new sandbox with this one's files, as they are now or as `snapshot` has them, and its environment.
 
-        Variables that name secrets are left out unless `secrets`.
+        It is of the same type unless `instance_type` names another. Variables that name secrets are left out unless
+        `secrets`.
         """
-        made = self._fork(PREFIX + sandbox_name(path), snapshot, secrets, request_id)
+        made = self._fork(PREFIX + sandbox_name(path), snapshot, instance_type, secrets, request_id)
         return Sandbox(self._transport, f"{self._route.rpartition('/')[0]}/{made.name}", made.name)
 
     def sleep(self) -> SandboxView:
