@@ -147,10 +147,8 @@ def _moved(state: Projection, event: Event) -> Projection:
     if "layers" in payload:
         changes |= {"layers": tuple(payload["layers"])}
         changes |= {"root": _tuple(payload.get("root")), "usr": _tuple(payload.get("usr"))}
-        if "imageDigest" in payload:
-            changes["made_on"] = payload["imageDigest"]
     if event.type != "sandbox/compacted":
-        changes |= {"backup_id": payload["backupId"], "empty": False}
+        changes |= {"backup_id": payload["backupId"], "empty": False, "made_on": payload.get("imageDigest")}
     if event.type == "sandbox/backup-created":
         changes["saved_at"] = event.created_at
     if event.type == "sandbox/rolled-back":

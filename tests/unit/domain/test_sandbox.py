@@ -154,7 +154,7 @@ BACKED = ("backup-created", {"backupId": "b", "layers": [], "root": ["1" * 64], 
         ([KEEPS, BACKED], "sha256:2"),
         ([KEEPS, ("backup-created", {"backupId": "b", "layers": [], "root": []})], "sha256:1"),
         ([KEEPS, BACKED, ("compacted", {"layers": [], "root": []})], "sha256:2"),
-        ([KEEPS, BACKED, ("rolled-back", {"backupId": "a", "layers": [], "imageDigest": "sha256:3"})], "sha256:3"),
+        ([KEEPS, BACKED, ("rolled-back", {**BACKED[1], "imageDigest": "sha256:3"})], "sha256:3"),
     ],
 )
 def test_which_image_the_changes_outside_the_workspace_were_made_on(events, digest):
