@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kennel.sdk._sync.streams import Stream as Stream
     from kennel.sdk._sync.terminal import Terminal as Terminal
     from kennel.sdk._sync.web_socket import WebSocket as WebSocket
+    from kennel.sdk.advice import KennelWarning as KennelWarning
     from kennel.sdk.answers import ImageView as ImageView
     from kennel.sdk.answers import KeyView as KeyView
     from kennel.sdk.answers import Message as Message
@@ -102,6 +103,7 @@ _HOMES = {
     "kennel.sdk._sync.sandbox": ("Sandbox",),
     "kennel.sdk._sync.session": ("Session",),
     "kennel.sdk._sync.streams": ("Stream",),
+    "kennel.sdk.advice": ("KennelWarning",),
     "kennel.sdk.answers": (
         "ImageView", "KeyView", "Message", "NewKey", "ProjectView", "RoomCleanup", "RoomReply",
     ),
@@ -178,6 +180,7 @@ __all__ = [
     "InvalidRequest",
     "Kennel",
     "KennelError",
+    "KennelWarning",
     "KeyView",
     "LiveUpdate",
     "LogEvent",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from inside import run
 from installation import Installation, make_installation
 from kennel import Kennel, KennelError
 
@@ -17,12 +18,6 @@ pytestmark = pytest.mark.root
 MIB = 1 << 20
 WRITE = "echo 1 > /etc/mine; touch /usr/local/bin/tool; useradd -m eve 2>/dev/null; echo 1 > one"
 LOOK = "ls /etc/mine /usr/local/bin/tool 2>/dev/null; cat one"
-
-
-def run(box: Any, script: str) -> str:
-    result = box.exec(script)
-    assert result.exit_code == 0, result.stderr
-    return str(result.stdout)
 
 
 def free(box: Any) -> int:

@@ -34,6 +34,8 @@ _STREAMED = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/(?:files|archive)/[\
 """PUTs that take a body of any length as it comes."""
 _UPLOADED = re.compile(r"/console/p/[^/]+/sandboxes/[^/]+/upload")
 """The same, from a page of the console."""
+_IMPORTED = re.compile(r"/v1/projects/[^/]+/sandboxes/import")
+"""The POST of a whole tree."""
 _EXEC = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/exec")
 _PROXIED = re.compile(r"/v1/projects/[^/]+/sandboxes/[^/]+/proxy/[^/]+(?:/[\s\S]*)?")
 """Requests for a server in a sandbox, whose bodies are its own affair."""
@@ -61,10 +63,7 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        if scope["method"] == "PUT" and (_STREAMED.fullmatch(scope["path"]) or _UPLOADED.fullmatch(scope["path"])):
-            await self._app(scope, receive, send)
-            return
-        if _PROXIED.fullmatch(scope["path"]):
+        if _as_it_comes(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
         limit = self._limit(scope["path"])
@@ -114,6 +113,13 @@ class BodyLimit:
             pieces.append(piece)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _as_it_comes(method: str, path: str) -> bool:
+    """Whether the route reads the body itself."""
+    if method == "PUT" and (_STREAMED.fullmatch(path) or _UPLOADED.fullmatch(path)):
+        return True
+    return bool(_PROXIED.fullmatch(path) or (method == "POST" and _IMPORTED.fullmatch(path)))
 
 
 def _too_large(limit: int) -> KennelError:

@@ -130,7 +130,7 @@ def _file(one: Side, other: Side, user: str | None) -> dict[str, Any]:
             if other.box is not None:
                 other.box.write_file(place, counted, mode=mode, user=user)
             else:
-                _write_here(place, counted)
+                write_here(place, counted)
     finally:
         progress.end()
     return {"path": place, "bytes": progress.count}
@@ -158,7 +158,8 @@ class _reading:
             self._open.close()
 
 
-def _write_here(place: str, pieces: Iterable[bytes]) -> None:
+def write_here(place: str, pieces: Iterable[bytes]) -> None:
+    """Writes a file of this machine, whole or not at all; `-` is stdout."""
     if place == "-":
         for piece in pieces:
             sys.stdout.buffer.write(piece)

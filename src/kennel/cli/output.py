@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -107,6 +109,16 @@ def complain_of(failure: KennelError) -> None:
 def warn(message: str) -> None:
     """Prints a warning on stderr."""
     sys.stderr.write(f"{_coloured('warning', 33)}: {printable(message)}\n")
+
+
+@contextmanager
+def advice_told() -> Iterator[None]:
+    """What the server advises within the block, as lines on stderr."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    for each in found:
+        warn(str(each.message))
 
 
 def _coloured(word: str, colour: int) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kennel.cli import ports
+from kennel.cli import parcel, ports
 from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
-from kennel.cli.output import plain, show_fields, show_json, show_table
+from kennel.cli.output import advice_told, plain, show_fields, show_json, show_table
 
 if TYPE_CHECKING:
     from kennel import BackupView, SandboxView, SnapshotView
@@ -50,7 +50,7 @@ def create(
 ) -> None:
     """Create a sandbox. An existing or destroyed name is an error."""
     seconds = int(sleep_after) if sleep_after and sleep_after.isdecimal() else sleep_after
-    with flags.client() as itx:
+    with flags.client() as itx, advice_told():
         box = itx.sandboxes.get(name).create(
             instance_type=type,
             image=image,
@@ -73,6 +73,7 @@ def set_(
     *,
     sleep_after: Annotated[str | None, Parameter(help="Idle time before it sleeps: seconds, 90s, 10m, 1h.")] = None,
     keep_alive: Annotated[bool | None, Parameter(show_default=False, help="Whether it never sleeps by itself.")] = None,
+    env: Annotated[Words, Parameter(help="NAME=VALUE for every command; again for more.")] = (),
     leave_out: LeftOut = (),
     keep_node_modules: KeepModules = False,
     keep_ignored: KeepIgnored = False,
@@ -85,8 +86,10 @@ def set_(
     flags: Flags = DEFAULTS,
 ) -> None:
     """Change a sandbox's settings; what is not named stays. Patterns replace those of before."""
-    with flags.client() as itx:
+    with flags.client() as itx, advice_told():
         box = itx.sandboxes.get(name)
+        if env:
+            box.set_env_vars(pairs(env, "--env"))
         if sleep_after is not None:
             box.set_sleep_after(int(sleep_after) if sleep_after.isdecimal() else sleep_after)
         if keep_alive is not None:
@@ -198,6 +201,10 @@ def fork(
     """Make a new sandbox with this one's files and environment."""
     with flags.client() as itx:
         _report(itx.sandboxes.get(name).fork(new, snapshot, instance_type=type, secrets=secrets).info(), flags)
+
+
+app.command(parcel.export, name="export")
+app.command(parcel.import_, name="import")
 
 
 @app.command

@@ -7,11 +7,12 @@ before the call returns; looking never wakes, creates or extends a life.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from kennel.control.catalogue import Catalogue
@@ -20,7 +21,7 @@ from kennel.control.live import Live
 from kennel.control.pool import Pool
 from kennel.control.projection import Projections
 from kennel.control.recorder import Recorder
-from kennel.domain import creation, idle, names
+from kennel.domain import creation, idle, names, raw_secret
 from kennel.domain.claim import Claim
 from kennel.domain.command import Command, Outcome
 from kennel.domain.create_options import CreateOptions
@@ -43,6 +44,11 @@ _NO_CLAIM = frozenset({"SANDBOX_EXISTS", "SANDBOX_DESTROYED"})
 
 async def _nobody(project: str, path: str) -> None:
     return None
+
+
+def advised(view: SandboxView, env: Mapping[str, str | None]) -> SandboxView:
+    """The answer with a warning for each variable that was given a secret's own value."""
+    return msgspec.structs.replace(view, warnings=raw_secret.warnings(env))
 
 
 class Sandboxes:
@@ -89,7 +95,7 @@ class Sandboxes:
             if claim.sandbox_id != sandbox:
                 await self._return(waiting, clean=True)
                 waiting = None
-            return await self.finish(who, claim, waiting)
+            return advised(await self.finish(who, claim, waiting), claim.options.env)
 
     async def _return(self, waiting: Live | None, *, clean: bool) -> None:
         """Back to the pool, unless a claim may have landed that names this container: then the reconciler decides."""
@@ -187,7 +193,7 @@ class Sandboxes:
 
     async def set_env(self, who: Principal, project: str, path: str, env: dict[str, str | None]) -> SandboxView:
         """Merges into the durable environment; None unsets."""
-        return await self._configure(who, project, path, {"env": creation.check_env(env)})
+        return advised(await self._configure(who, project, path, {"env": creation.check_env(env)}), env)
 
     async def _configure(self, who: Principal, project: str, path: str, payload: dict[str, Any]) -> SandboxView:
         claim, pet, state = await self._alive(project, path)

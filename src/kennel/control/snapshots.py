@@ -250,7 +250,7 @@ class Snapshots:
         """A new sandbox with the files of an exported tree, which is unpacked inside it."""
         await self._sandboxes.create(who, project, path, options, request_id)
         async with self._sandboxes.guest(who, project, path) as (live, _):
-            unpack = await live.guest.files.unpack(WORKSPACE)
+            unpack = await live.guest.files.restore(WORKSPACE)
             try:
                 async for data in self._blobs.unsqueezed(body, MAX_IMPORT):
                     await unpack.write(data)

@@ -21,7 +21,6 @@ BLOCK = 256 * 1024
 END = b"KENNEL ARCHIVE END\n"
 STAGE = ".kennel-restore-"
 _XATTR = "SCHILY.xattr."
-_NANO = 1_000_000_000
 
 
 class Refused(Exception):
@@ -106,8 +105,7 @@ def _add(tar: tarfile.TarFile, where: str, name: str, exactly: Any) -> None:
         if entry is None:
             return
         info = os.lstat(where) if name != "." else os.stat(where)
-        seconds, nanos = divmod(info.st_mtime_ns, _NANO)
-        entry.pax_headers = {"mtime": f"{seconds}.{nanos:09d}", **_attributes(where)}
+        entry.pax_headers = {"mtime": _sibling("exact").decimal(info.st_mtime_ns), **_attributes(where)}
         if not entry.isreg():
             tar.addfile(entry)
             return
@@ -166,40 +164,9 @@ def restore(top: str) -> None:
 
 def _unpack(stage: str) -> None:
     whole = Whole(sys.stdin.buffer)
-    folders: list[tarfile.TarInfo] = []
-    with tarfile.open(fileobj=whole, mode="r|", bufsize=BLOCK) as tar:  # type: ignore[call-overload]
-        tar.copybufsize = BLOCK  # type: ignore[attr-defined, unused-ignore]
-        for entry in tar:
-            tar.extract(entry, stage, set_attrs=not entry.isdir(), numeric_owner=True, filter=_kept)
-            if entry.isdir():
-                folders.append(entry)
-            else:
-                _finish(os.path.join(stage, entry.name), entry)
-            tar.members.clear()  # type: ignore[attr-defined, unused-ignore]
+    _sibling("exact").restore(whole, stage)
     if not whole.complete:
         raise Refused("OPERATION_INTERRUPTED", "the archive was cut off on its way in")
-    for entry in reversed(folders):
-        where = os.path.join(stage, entry.name)
-        os.chown(where, entry.uid, entry.gid)
-        os.chmod(where, entry.mode)
-        _finish(where, entry)
-
-
-def _kept(entry: tarfile.TarInfo, stage: str) -> tarfile.TarInfo:
-    """The entry as it is, if it lies within `stage`: modes and owners are the sandbox's own."""
-    tarfile.tar_filter(entry, stage)
-    return entry
-
-
-def _finish(where: str, entry: tarfile.TarInfo) -> None:
-    """What tarfile does not put back: times to the nanosecond, and attributes."""
-    for word, value in entry.pax_headers.items():
-        if word.startswith(_XATTR + "user.") and not entry.issym():
-            os.setxattr(where, word.removeprefix(_XATTR), value.encode("utf-8", "surrogateescape"))
-    seconds, _, nanos = entry.pax_headers.get("mtime", "").partition(".")
-    if seconds:
-        stamp = int(seconds) * _NANO + int(nanos.ljust(9, "0")[:9] or "0")
-        os.utime(where, ns=(stamp, stamp), follow_symlinks=False)
 
 
 def _swap(top: str, stage: str) -> None:

@@ -58,6 +58,8 @@ class SandboxView(msgspec.Struct, rename="camel", kw_only=True):
     leave_out: dict[str, bool | list[str]] = {}
     last_backup_at: str | None = None
     points: bool = False
+    warnings: list[str] = []
+    """Advice on what was asked for; in the answer to that alone."""
 
 
 class UsageView(msgspec.Struct, rename="camel", kw_only=True):

@@ -138,7 +138,7 @@ def view(name: str = "main", **changes: Any) -> dict[str, Any]:
         "instanceType": "basic", "image": "host", "imageDigest": "sha256:1", "isolation": "container",
         "createdAt": CREATED_AT, "sandboxId": "sb1", "env": {}, "labels": {}, "sleepAfter": None,
         "keepAlive": False, "persist": "workspace", "lastBackupId": None,
-        "leaveOut": {}, "points": False, "lastBackupAt": None,
+        "leaveOut": {}, "points": False, "lastBackupAt": None, "warnings": [],
     } | changes  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from kennel.sdk._async.snapshots import AsyncSnapshotMethods
 from kennel.sdk._async.streams import AsyncStream
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk._async.tunnels import AsyncTunnels
+from kennel.sdk.advice import passed_on
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
 from kennel.sdk.leave_out import leave_out_words
@@ -93,9 +94,10 @@ class AsyncSandbox(
         }
         given = {key: value for key, value in body.items() if value is not None}
         collection = self._route.rpartition("/")[0]
-        await self._transport.call(
+        made = await self._transport.call(
             "POST", collection, SandboxView, body=given, request_id=request_id or new_request_id()
         )
+        passed_on(made)
         return self
 
     async def info(self) -> SandboxView:
@@ -197,8 +199,11 @@ class AsyncSandbox(
         await self._transport.call("DELETE", self._route, type(None), repeat=True)
 
     async def set_env_vars(self, env: Mapping[str, str | None]) -> SandboxView:
-        """Sets variables for every command from now on; None unsets one."""
-        return await self._transport.call("PATCH", f"{self._route}/env", SandboxView, body=dict(env))
+        """Sets variables for every command from now on; None unsets one.
+
+        A value that looks like a secret's own is a KennelWarning: `getSecret("/secrets/x")` stays out of the sandbox.
+        """
+        return passed_on(await self._transport.call("PATCH", f"{self._route}/env", SandboxView, body=dict(env)))
 
     async def set_sleep_after(self, sleep_after: str | int) -> SandboxView:
         """How long it may be idle before it sleeps: seconds, or text such as "10m"."""

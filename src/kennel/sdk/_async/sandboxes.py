@@ -1,4 +1,4 @@
-"""Owns a project's collection of sandboxes: addressing one, listing them.
+"""Owns a project's collection of sandboxes: addressing one, listing them, making one of an export.
 
 Called by programs through `itx.sandboxes`. Invariant: neither addressing nor listing wakes or creates anything.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import builtins
 
+from kennel.sdk._async.files import Content, pieces
 from kennel.sdk._async.sandbox import AsyncSandbox
+from kennel.sdk._async.snapshots import SECONDS
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.answers import SandboxPage, UsagePage
-from kennel.sdk.names import sandbox_name, segment
+from kennel.sdk.names import new_request_id, sandbox_name, segment
 from kennel.wire.results import SandboxView, UsageView
 
 
@@ -26,6 +28,29 @@ class AsyncSandboxes:
         """A handle on `/sandboxes/NAME` (or `NAME`), whether it exists or not; no I/O. INVALID_PATH for other paths."""
         name = sandbox_name(path)
         return AsyncSandbox(self._transport, f"{self._route}/{segment(name)}", name)
+
+    async def import_(
+        self,
+        path: str,
+        content: Content,
+        *,
+        instance_type: str | None = None,
+        persist: str | None = None,
+        request_id: str | None = None,
+    ) -> AsyncSandbox:
+        """A new sandbox at `path` whose /workspace is the tar.zst that `export_snapshot` gave, here or elsewhere.
+
+        `content` is bytes, an open binary file or an iterable of bytes; only the first is in memory. It is unpacked
+        inside the sandbox. One that was cut off can be imported again under the `request_id` of before.
+        """
+        box = self.get(path)
+        asked = {"path": box.path, "instanceType": instance_type, "persist": persist}
+        query = {word: value for word, value in asked.items() if value is not None}
+        await self._transport.send(
+            "POST", f"{self._route}/import", content if isinstance(content, bytes) else pieces(content), query=query,
+            request_id=request_id or new_request_id(), extra=SECONDS,
+        )  # fmt: skip
+        return box
 
     async def list(
         self,

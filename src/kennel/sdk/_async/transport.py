@@ -125,11 +125,25 @@ class AsyncTransport:
             await reply.close()
         raise from_wire(response.status, body_or_none(raw))
 
-    async def send(self, method: str, route: str, content: Any, *, query: dict[str, str]) -> bytes:
-        """The body of a good answer to a request whose own is bytes, or an iterator over pieces of them."""
+    async def send(
+        self,
+        method: str,
+        route: str,
+        content: Any,
+        *,
+        query: dict[str, str],
+        request_id: str | None = None,
+        extra: float = 0.0,
+    ) -> bytes:
+        """The body of a good answer to a request whose own is bytes, or an iterator over pieces of them; sent once.
+
+        `extra` seconds are added to the time that may pass without a byte either way.
+        """
         target = self.url + route + (f"?{urlencode(query)}" if query else "")
         headers: Headers = {**self._headers, "Content-Type": "application/octet-stream"}
-        return await self._exchange(method, target, headers, content, self.timeout)
+        if request_id is not None:
+            headers["Idempotency-Key"] = request_id
+        return await self._exchange(method, target, headers, content, self.timeout + extra)
 
     async def socket(self, route: str, query: Any, given: Mapping[str, str] | None = None) -> AsyncSocket:
         """An open WebSocket; `query` is a dict or pairs, `given` are headers. Whatever else is answered is raised."""

@@ -25,6 +25,7 @@ from kennel.sdk._sync.snapshots import SnapshotMethods
 from kennel.sdk._sync.streams import Stream
 from kennel.sdk._sync.transport import Transport
 from kennel.sdk._sync.tunnels import Tunnels
+from kennel.sdk.advice import passed_on
 from kennel.sdk.answers import SessionList
 from kennel.sdk.execution import DEFAULT_MAX_BYTES, exec_body, milliseconds
 from kennel.sdk.leave_out import leave_out_words
@@ -94,7 +95,10 @@ class Sandbox(
         }
         given = {key: value for key, value in body.items() if value is not None}
         collection = self._route.rpartition("/")[0]
-        self._transport.call("POST", collection, SandboxView, body=given, request_id=request_id or new_request_id())
+        made = self._transport.call(
+            "POST", collection, SandboxView, body=given, request_id=request_id or new_request_id()
+        )
+        passed_on(made)
         return self
 
     def info(self) -> SandboxView:
@@ -196,8 +200,11 @@ class Sandbox(
         self._transport.call("DELETE", self._route, type(None), repeat=True)
 
     def set_env_vars(self, env: Mapping[str, str | None]) -> SandboxView:
-        """Sets variables for every command from now on; None unsets one."""
-        return self._transport.call("PATCH", f"{self._route}/env", SandboxView, body=dict(env))
+        """Sets variables for every command from now on; None unsets one.
+
+        A value that looks like a secret's own is a KennelWarning: `getSecret("/secrets/x")` stays out of the sandbox.
+        """
+        return passed_on(self._transport.call("PATCH", f"{self._route}/env", SandboxView, body=dict(env)))
 
     def set_sleep_after(self, sleep_after: str | int) -> SandboxView:
         """How long it may be idle before it sleeps: seconds, or text such as "10m"."""
