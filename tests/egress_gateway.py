@@ -32,7 +32,7 @@ from kennel.node import interception, netns
 from kennel.node.gateway_link import GatewayLink
 from kennel.settings import CONTROL_UID, GATEWAY_UID
 from kennel.wire import gateway as wire
-from kennel.wire.egress import Pin, Record
+from kennel.wire.egress import Pin, Record, Refresh
 
 _RUN = """
 import json, os, sys
@@ -127,11 +127,21 @@ class Control:
     def policy(self, *rules: dict[str, Any], project: str = "acme", **words: Any) -> None:
         self.call(wire.SetPolicy(project, {"rules": list(rules), **words}))
 
-    def secret(self, path: str, material: Any, *origins: str, project: str = "acme", **pin: Any) -> None:
+    def secret(
+        self,
+        path: str,
+        material: Any,
+        *origins: str,
+        project: str = "acme",
+        refresh: Refresh | None = None,
+        **pin: Any,
+    ) -> wire.PutSecret:
         key = msgspec.convert(self.call(wire.ProjectKey(project)), wire.PublicKey)
         self._offset += 1
-        sealed = seal_secret(key, project, path, Pin(list(origins), **pin), self._offset, material)
-        self.call(wire.PutSecret(project, sealed))
+        sealed = seal_secret(key, project, path, Pin(list(origins), **pin), self._offset, material, refresh)
+        told = wire.PutSecret(project, sealed)
+        self.call(told)
+        return told
 
 
 def connect_as(uid: int, path: Path) -> socket.socket:

@@ -50,6 +50,14 @@ if TYPE_CHECKING:
     from kennel.sdk.code_records import CodeEvent as CodeEvent
     from kennel.sdk.code_records import CodeResult as CodeResult
     from kennel.sdk.code_records import Execution as Execution
+    from kennel.sdk.egress_records import ApprovalView as ApprovalView
+    from kennel.sdk.egress_records import ConnectionView as ConnectionView
+    from kennel.sdk.egress_records import Finding as Finding
+    from kennel.sdk.egress_records import HostCounters as HostCounters
+    from kennel.sdk.egress_records import Replay as Replay
+    from kennel.sdk.egress_records import Replayed as Replayed
+    from kennel.sdk.egress_records import SecretPin as SecretPin
+    from kennel.sdk.egress_records import SecretView as SecretView
     from kennel.sdk.fetched import Fetched as Fetched
     from kennel.sdk.records import Event as Event
     from kennel.sdk.records import Fault as Fault
@@ -119,6 +127,9 @@ _HOMES = {
     "kennel.sdk.code_records": ("CodeContextInfo", "CodeError", "CodeEvent", "CodeResult", "Execution"),
     "kennel.sdk._async.web_socket": ("AsyncWebSocket",),
     "kennel.sdk._sync.web_socket": ("WebSocket",),
+    "kennel.sdk.egress_records": (
+        "ApprovalView", "ConnectionView", "Finding", "HostCounters", "Replay", "Replayed", "SecretPin", "SecretView",
+    ),
     "kennel.sdk.fetched": ("Fetched",),
     "kennel.sdk.running": (
         "ExecEvent", "ExecExit", "LogEvent", "LogLine", "PortInfo", "PortReady",
@@ -137,6 +148,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ApprovalView",
     "AsyncCodeContext",
     "AsyncCodeStream",
     "AsyncExecStream",
@@ -161,6 +173,7 @@ __all__ = [
     "CodeResult",
     "CodeStream",
     "Conflict",
+    "ConnectionView",
     "DiffView",
     "Event",
     "ExecEvent",
@@ -172,9 +185,11 @@ __all__ = [
     "Failed",
     "Fault",
     "Fetched",
+    "Finding",
     "Following",
     "Forbidden",
     "Gone",
+    "HostCounters",
     "ImageView",
     "Interaction",
     "InvalidRequest",
@@ -198,11 +213,15 @@ __all__ = [
     "ProjectView",
     "Projection",
     "ProjectionSnapshot",
+    "Replay",
+    "Replayed",
     "Room",
     "RoomCleanup",
     "RoomReply",
     "Sandbox",
     "SandboxView",
+    "SecretPin",
+    "SecretView",
     "Session",
     "SnapshotView",
     "Stream",

@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     egress_roots: Path | None = Field(None, description="PEM file of roots the gateway trusts beside the system's")
     egress_openings: list[str] = Field([], description='JSON, private addresses that may be reached: ["db.lan:5432"]')
     egress_connections: int = Field(512, ge=1, description="connections that one sandbox may have open")
+    egress_bytes: int = Field(0, ge=0, description="bytes a second that one sandbox may send and get; 0: no limit")
+    egress_requests: int = Field(1000, ge=1, description="requests a second that one sandbox may send")
+    egress_retention: float = Field(2_592_000, ge=0, description="seconds the audit of egress is kept; 0: for ever")
     egress_platform_keys: dict[str, dict[str, Any]] = Field(
         {}, repr=False, description='JSON, getSecret({platform: …}): {"x": {"value": "…", "origins": ["https://…"]}}'
     )

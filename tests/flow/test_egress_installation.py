@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import socket
 import subprocess
 import tempfile
 import time
@@ -11,8 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
-from egress_world import RESOLVER, World
+from egress_world import RESOLVER, Heard, World, reply
 from installation import Installation, make_installation
 from kennel import Kennel
 from kennel.node import interception
@@ -151,8 +156,105 @@ def test_a_gateway_that_dies_is_missed_and_told_everything_again(walled: Walled)
     soon(lambda: "no-back" in _tried(walled))
 
 
-def _tried(walled: Walled) -> str:
+def _tried(walled: Walled, command: str = "curl -sS -m 3 https://back.example.com/") -> str:
     try:
-        return walled.run("curl -sS -m 3 https://back.example.com/")
+        return walled.run(command)
     except (OSError, RuntimeError):
         return ""  # control is on its way back
+
+
+GIT = "git -c http.version=HTTP/1.1 ls-remote https://github.com/acme/private"
+
+
+def github(heard: Heard, link: socket.socket) -> None:
+    """As much of GitHub as a token needs: its API under an app's key, and a repository that wants Basic."""
+    while (request := heard.read_request(link)) is not None:
+        head = request.partition(b"\r\n\r\n")[0]
+        if b"/access_tokens" in head.split(b"\r\n")[0]:
+            ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+            token = {"token": f"{CANARY}-minted", "expires_at": ends}
+            link.sendall(reply(json.dumps(token).encode(), status="201 Created"))
+            continue
+        tokens = (f"{CANARY}-given", f"{CANARY}-minted")
+        pairs = [base64.b64encode(f"x-access-token:{token}".encode()) for token in tokens]
+        if any(pair in head for pair in pairs) or any(f"token {t}".encode() in head for t in tokens):
+            refs = b"001e# service=git-upload-pack\n0000" + b"0000"
+            kind = "content-type: application/x-git-upload-pack-advertisement"
+            link.sendall(reply(refs if b"info/refs" in head else b"hello", kind))
+        else:
+            link.sendall(reply(b"who are you", 'www-authenticate: Basic realm="x"', status="401 Unauthorized"))
+
+
+def restarted(walled: Walled) -> None:
+    walled.ask(lambda itx: itx.sandboxes.get("box").restart())
+
+
+def test_a_connection_is_planted_and_git_uses_it(walled: Walled) -> None:
+    walled.world.site("github.com", "api.github.com", handler=github)
+    assert walled.run("echo ${GH_TOKEN-none}") == "none\n"
+    walled.ask(lambda itx: itx.github.connect("install-9", token=f"{CANARY}-given"))
+    restarted(walled)
+    place = 'getSecret("/secrets/integrations/github/install-9", { field: "accessToken" })'
+    assert walled.run("echo $GH_TOKEN") == place + "\n"
+    assert walled.run(f"{GIT} && echo well") == "well\n"
+    assert walled.run('curl -sS -H "Authorization: token $GH_TOKEN" https://api.github.com/user') == "hello"
+    # An app's installation sorts before it: its token is minted at the first use, sealed, and not minted again.
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    walled.ask(lambda itx: itx.github.connect("install-10", app_id="7", installation_id="42", private_key=key.decode()))
+    restarted(walled)
+    assert walled.run(f"{GIT} && {GIT} && echo well") == "well\n"
+    minted = [r for s in walled.world.servers for r in s.requests if b"/app/installations/42/access_tokens" in r]
+    assert len(minted) == 1
+    view = soon(lambda: (v := walled.ask(lambda itx: itx.github.get("install-10"))).rotated_at and v)
+    assert view.kind == "app"
+    # The sandbox's own variable comes first, and taking it away brings the planted one back.
+    walled.ask(lambda itx: itx.sandboxes.get("box").set_env_vars({"GH_TOKEN": "mine"}))
+    assert walled.run("echo $GH_TOKEN") == "mine\n"
+    walled.ask(lambda itx: itx.sandboxes.get("box").set_env_vars({"GH_TOKEN": None}))
+    assert "install-10" in walled.run("echo $GH_TOKEN")
+    walled.kill("control")
+    walled.kill("gateway")
+    soon(lambda: "well" in _tried(walled, f"{GIT} && echo well"))
+    assert len([r for s in walled.world.servers for r in s.requests if b"access_tokens" in r]) == 1
+    assert walled.holding(CANARY.encode()) == []
+    walled.ask(lambda itx: [itx.github.disconnect(view.name) for view in itx.github.list()])
+
+
+JAVA = (
+    "import java.net.*; import java.net.http.*; public class Get { public static void main(String[] a) throws Exception {"
+    " System.out.println(HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(a[0])).build(),"
+    " HttpResponse.BodyHandlers.ofString()).body()); } }"
+)
+TRUSTING = {
+    "curl": "curl -sS URL",
+    "wget": "wget -q -O - URL",
+    "python3": "python3 -c 'import urllib.request as u; print(u.urlopen(\"URL\").read().decode())'",
+    "node": "node --input-type=module -e 'console.log(await (await fetch(\"URL\")).text())'",
+    "openssl": "echo | openssl s_client -CApath ${SSL_CERT_DIR%%:*} -verify_return_error -connect HOST:443"
+    " -servername HOST 2>&1 | grep -o 'Verification: OK' | sed s/Verification:.OK/ok/",
+    "java": "cd /tmp && java Get.java URL 2>/dev/null",
+}
+
+
+@pytest.mark.parametrize("program", TRUSTING)
+def test_programs_trust_the_gateway_without_being_told(walled: Walled, program: str) -> None:
+    if not walled.run(f"command -v {program}"):
+        pytest.skip(f"the image has no {program}")
+    walled.world.site("trust.example.com")
+    if program == "java":
+        walled.ask(lambda itx: itx.sandboxes.get("box").write_file("/tmp/Get.java", JAVA))
+    command = TRUSTING[program].replace("URL", "https://trust.example.com/").replace("HOST", "trust.example.com")
+    assert walled.run(command).strip() == "ok"
+
+
+def test_the_policy_is_tried_on_what_is_recorded(walled: Walled) -> None:
+    walled.world.site("past.example.com")
+    assert walled.run("curl -sS https://past.example.com/a") == "ok"
+    rule = {"ruleKey": "r", "verdict": "deny", "match": {"hosts": ["past.example.com"]}}
+    found = soon(lambda: (f := walled.ask(lambda itx: itx.egress.replay([rule]))).deny and f)
+    assert (found.changed[0].url, found.changed[0].would) == ("https://past.example.com/a", "deny")
+    [host] = [row for row in walled.ask(lambda itx: itx.egress.hosts()) if row.host == "past.example.com"]
+    assert host.requests == 1
+    assert walled.run("curl -sS https://past.example.com/a") == "ok"

@@ -23,6 +23,7 @@ from kennel.api.routes import (
     archives,
     audit,
     backups,
+    connections,
     contexts,
     egress,
     exec_stream,
@@ -76,6 +77,7 @@ _NOUNS = (
     streams,
     rooms,
     secrets,
+    connections,
     egress,
 )
 

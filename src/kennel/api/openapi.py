@@ -16,9 +16,11 @@ from kennel.api.body import MAX_BODY, MAX_EXEC_BODY, MAX_STDIN
 from kennel.control.rooms import RoomTalk, RoomView
 from kennel.control.streams import Verification
 from kennel.control.turns import Reply
+from kennel.domain.connection import ConnectionView
 from kennel.domain.egress_state import ApprovalView, SecretView
 from kennel.domain.event import Event
 from kennel.domain.membership import LinkView, MemberView
+from kennel.domain.replay import Replay
 from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
 from kennel.wire.results import BackupView, DiffView, ExecResult, SandboxView, SnapshotView, UsageView
@@ -55,6 +57,8 @@ _SHAPES = (
     LinkView,
     SecretView,
     ApprovalView,
+    Replay,
+    ConnectionView,
     SnapshotView,
     BackupView,
     DiffView,

@@ -37,6 +37,7 @@ from kennel.control.projection import Projections
 from kennel.control.projects import Projects
 from kennel.control.reconciler import Reconciler
 from kennel.control.recorder import Recorder
+from kennel.control.retention import Retention
 from kennel.control.rooms import Rooms
 from kennel.control.running import Running
 from kennel.control.sandboxes import Sandboxes
@@ -73,6 +74,7 @@ class Loops:
     projects: Callable[[], Awaitable[Sequence[str]]]
     running: Running
     egress: Egress
+    retention: Retention
     upkeep: Upkeep
     points: Points
 
@@ -80,6 +82,7 @@ class Loops:
         self.recorder.start()
         if settings.egress:
             self.egress.start()
+            self.retention.start()
         if settings.node:
             self.reconciler.start()
             self.pool.start()
@@ -99,6 +102,7 @@ class Loops:
         await self.reconciler.put_all_to_sleep()
         await self.fleet.close()
         await self.points.close()
+        await self.retention.close()
         await self.egress.close()
         await self.recorder.close()
         await self.projections.save()
@@ -122,10 +126,8 @@ async def _run(settings: Settings) -> None:
 
 async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     node = NodeClient(str(settings.node_socket) if settings.node else None)
-    projections = Projections(log)
-    projects = Projects(log)
-    catalogue = Catalogue(log, projections)
-    blobs = _blobs(settings)
+    projections, projects = Projections(log), Projects(log)
+    catalogue, blobs = Catalogue(log, projections), _blobs(settings)
     fleet = _fleet(settings, node, blobs, projections)
     pool = Pool(fleet, _waiting(settings))
     recorder = Recorder(log)
@@ -133,7 +135,8 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder, points.before)
     known = partial(_names, projects)
     running = Running(sandboxes, recorder, log)
-    egress = _egress(settings, log, fleet, known, partial(Previews, running.ports, sandboxes, catalogue, fleet))
+    previews = partial(Previews, running.ports, sandboxes, catalogue, fleet)
+    egress = _egress(settings, log, fleet, projections, known, previews)
     node.on_loss = (reconciler := Reconciler(known, catalogue, fleet, pool, sandboxes)).hurry
     model = await asyncio.to_thread(_model, settings)
     rooms = Rooms(log, sandboxes, model, _turns(settings), timeout_ms=round(settings.room_command_timeout * 1000))
@@ -157,8 +160,9 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         backups=Backups(sandboxes, snapshots, projections, log, blobs),
     )
     upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every, settings.collect_every)
+    keep = Retention(log, known, settings.egress_retention)
     return services, Loops(
-        log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress, upkeep, points
+        log, projections, fleet, pool, recorder, reconciler, rooms, model, known, running, egress, keep, upkeep, points
     )
 
 
@@ -192,6 +196,7 @@ def _egress(
     settings: Settings,
     log: SqlEventLog,
     fleet: Fleet,
+    projections: Projections,
     known: Callable[[], Awaitable[list[str]]],
     previews: Callable[..., Previews],
 ) -> Egress:
@@ -205,6 +210,12 @@ def _egress(
     async def wake(pet: Pet) -> None:
         await egress.bind(pet.sandbox, pet.project, pet.path)
 
+    async def planted(pet: Pet) -> dict[str, str]:
+        state = await projections.get(pet.project, pet.path)
+        return await egress.connections.planted(pet.project, state.env)
+
+    if settings.egress:
+        fleet.planted = planted
     fleet.on_wake, fleet.on_rest = wake, lambda pet: egress.unbind(pet.sandbox)
     return egress
 

@@ -30,6 +30,8 @@ def options(settings: Settings) -> Options:
         preview_listener=settings.preview_listener,
         preview_base=settings.preview_base or "",
         preview_connections=settings.preview_connections,
+        requests_per_second=settings.egress_requests,
+        bytes_per_second=settings.egress_bytes,
         ai_base_url=settings.lane_base_url,
         ai_key=settings.lane_key,
         ai_cache_ttl=settings.lane_cache_ttl,

@@ -31,6 +31,7 @@ for name, home, group, text in (
     ("room", "room:app", SANDBOXES, "Run commands and talk in a room; clean it up."),
     ("stream", "stream:app", PROJECT, "List streams, append events of your own, export."),
     ("secret", "secret:app", PROJECT, "Store, list and remove secrets."),
+    ("github", "github:app", PROJECT, "GitHub connections, which sandboxes find as GH_TOKEN."),
     ("egress", "egress:app", PROJECT, "Rules of the way out, its audit, dry runs, approvals."),
     ("project", "project:app", PROJECT, "Create and list projects."),
     ("key", "key:app", PROJECT, "Create, list and revoke keys."),

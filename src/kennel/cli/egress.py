@@ -18,6 +18,8 @@ from kennel.cli.output import plain, printable, show_fields, show_json, show_tab
 if TYPE_CHECKING:
     from kennel.sdk.records import Event
 
+_FIELDS = {"rules": "rules", "default": "default", "auditOnly": "audit_only", "approvers": "approvers"}
+
 app = App(name="egress", help="What sandboxes may reach: rules, the audit, dry runs, approvals.")
 
 
@@ -34,13 +36,62 @@ def rules(
         if set_from is None:
             show_json(itx.egress.rules())
             return
-        raw = sys.stdin.read() if str(set_from) == "-" else set_from.read_text()
-        try:
-            policy = msgspec.json.decode(raw, type=dict[str, Any])
-        except msgspec.MsgspecError as failure:
-            raise misuse(f"the policy is not a JSON object: {failure}") from failure
-        given = {"default": policy.get("default"), "audit_only": policy.get("auditOnly")}
-        show_json(itx.egress.set_rules(policy.get("rules", []), **given))
+        policy = _policy(set_from)
+        show_json(itx.egress.set_rules(policy.pop("rules", []), **policy))
+
+
+def _policy(source: Path) -> dict[str, Any]:
+    """The file's policy in the SDK's words; what this command does not know is refused, not left out."""
+    raw = sys.stdin.read() if str(source) == "-" else source.read_text()
+    try:
+        policy = msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.MsgspecError as failure:
+        raise misuse(f"the policy is not a JSON object: {failure}") from failure
+    policy.pop("version", None)
+    strange = sorted(policy.keys() - _FIELDS.keys())
+    if strange:
+        raise misuse(f"a policy has no {strange[0]!r}", hint=f"its fields: {', '.join(_FIELDS)}")
+    return {_FIELDS[name]: value for name, value in policy.items()}
+
+
+@app.command
+def replay(
+    policy: Path,
+    /,
+    *,
+    last: Annotated[int, Parameter(help="How many recorded requests to look at.")] = 1000,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Say what the policy in a file would have done to recorded requests; nothing changes. - is stdin."""
+    given = _policy(policy)
+    given.pop("approvers", None)
+    with flags.client() as itx:
+        found = itx.egress.replay(given.pop("rules", []), last=last, **given)
+    if flags.json:
+        show_json(found)
+        return
+    print(
+        f"{found.considered} requests: {found.allow} allowed, {found.deny} denied, {found.hold} held;"
+        f" {found.differing} otherwise than they were"
+    )
+    rows = (
+        (str(r.offset), r.sandbox, f"{r.was} -> {r.would}", plain(r.rule_key), f"{r.method} {r.url}")
+        for r in found.changed
+    )
+    if found.changed:
+        show_table(("OFFSET", "SANDBOX", "VERDICT", "RULE", "REQUEST"), rows)
+
+
+@app.command
+def hosts(*, flags: Flags = DEFAULTS) -> None:
+    """List the hosts that the project's sandboxes talked to since the gateway started."""
+    with flags.client() as itx:
+        found = itx.egress.hosts()
+    if flags.json:
+        show_json(found)
+        return
+    rows = ((h.host, str(h.requests), str(h.denied), str(h.bytes_out), str(h.bytes_in)) for h in found)
+    show_table(("HOST", "REQUESTS", "DENIED", "BYTES OUT", "BYTES IN"), rows)
 
 
 @app.command

@@ -29,14 +29,21 @@ def set_(
     as_json: Annotated[
         bool, Parameter(negative=(), show_default=False, help="It is a JSON object with fields.")
     ] = False,
+    refresh: Annotated[str | None, Parameter(help="oauth-refresh-token, oauth-client-credentials, …")] = None,
+    endpoint: Annotated[str | None, Parameter(help="Where it is refreshed: the token endpoint.")] = None,
+    scope: Annotated[str | None, Parameter(help="The scope to ask for.")] = None,
     flags: Flags = DEFAULTS,
 ) -> None:
     """Store a secret, read from stdin: printf %s "$TOKEN" | kennel secret set openai --origin https://api.openai.com."""
     if not origin:
         raise misuse("--origin says where the secret may go", hint="--origin https://api.example.com")
+    if (refresh is None) is not (endpoint is None):
+        raise misuse("--refresh and --endpoint go together")
+    given = {"strategy": refresh, "endpoint": endpoint, "scope": scope}
+    strategy = None if refresh is None else {name: value for name, value in given.items() if value is not None}
     text = file.read_text() if file is not None else sys.stdin.read()
     with flags.client() as itx:
-        made = itx.secrets.set(path, _material(text, as_json), origins=origin)
+        made = itx.secrets.set(path, _material(text, as_json or refresh is not None), origins=origin, refresh=strategy)
     if flags.json:
         show_json(made)
     else:

@@ -6,7 +6,9 @@ checks signatures and lets the requests go; what it accepted is on the log befor
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -29,6 +31,7 @@ class Approvals:
 
     def __init__(self, log: EventLog, gateway: GatewayLink) -> None:
         self._gateway = gateway
+        self._deciding: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fold: ProjectFold[dict[str, ApprovalView]] = ProjectFold(log, APPROVALS, dict, evolve_approvals)
 
     async def list(self, project: str, *, status: str | None = None) -> list[ApprovalView]:
@@ -55,6 +58,20 @@ class Approvals:
         signature: str | None = None,
     ) -> ApprovalView:
         """Answers a batch, each request or all alike; RESOURCE_BUSY when it is answered or over, VALIDATION_FAILED."""
+        # One at a time: a second answer must find the first on the log, not a question that nobody asks any more.
+        async with self._deciding[project]:
+            return await self._decide(who, project, hold, verdicts, reason, key_id, signature)
+
+    async def _decide(
+        self,
+        who: Principal,
+        project: str,
+        hold: str,
+        verdicts: Sequence[bool] | bool,
+        reason: str,
+        key_id: str | None,
+        signature: str | None,
+    ) -> ApprovalView:
         row = await self.get(project, hold)
         if row.status != "open":
             raise error("RESOURCE_BUSY", f"this approval is {row.status}", admitted="no")

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kennel.control.approvals import Approvals
+from kennel.control.connections import Connections
 from kennel.control.previews import Previews
 from kennel.control.project_fold import ProjectFold
 from kennel.control.secrets import Seal, Secrets
@@ -22,6 +23,7 @@ from kennel.domain.egress_state import LOG, RULES, Configured, evolve_rules
 from kennel.domain.event import fact
 from kennel.domain.policy import parse_policy
 from kennel.domain.principal import SYSTEM, Principal
+from kennel.domain.replay import Replay, considers, replay
 from kennel.domain.stream_path import INSTALLATION
 from kennel.ports.event_log import EventLog
 from kennel.ports.gateway import GatewayLink
@@ -32,6 +34,7 @@ from kennel.wire.errors import KennelError
 _AT_ONCE = 200
 """Audit records in one append."""
 _AGAIN = 0.5
+_PAGE = 500
 
 log = logging.getLogger("kennel.egress")
 
@@ -50,6 +53,7 @@ class Egress:
         self._log, self._gateway, self._default, self._projects = log, gateway, default, projects
         self.secrets = Secrets(log, gateway, seal)
         self.approvals = Approvals(log, gateway)
+        self.connections = Connections(self.secrets)
         self._rules: ProjectFold[Configured] = ProjectFold(log, RULES, Configured, evolve_rules)
         self._bound: dict[str, tuple[str, str]] = {}
         self._told: set[str] = set()
@@ -83,6 +87,27 @@ class Egress:
         await self._introduce(project)
         found = await self._gateway.call(wire.Try(project, path, method, url, list(headers)))
         return msgspec.convert(found, wire.Finding)
+
+    async def replay(self, project: str, policy: dict[str, Any], last: int) -> Replay:
+        """What this policy would have done to the last recorded requests; VALIDATION_FAILED says what is wrong."""
+        compiled = parse_policy({key: value for key, value in policy.items() if key != "version"})
+        rows: list[tuple[int, Record]] = []
+        before = (await self._log.head(project, LOG) or 0) + 1
+        while before > 1 and len(rows) < last:
+            page = await self._log.read(project, LOG, after=max(0, before - 1 - _PAGE), before=before, limit=_PAGE)
+            if not page:
+                break
+            before = page[0].offset
+            for event in reversed(page):
+                if event.type == "egress/recorded" and considers(record := msgspec.convert(event.payload, Record)):
+                    rows.append((event.offset, record))
+        return await asyncio.to_thread(replay, compiled, rows[:last])
+
+    async def hosts(self, project: str) -> list[dict[str, Any]]:
+        """Requests and bytes per host since the gateway started, the busiest first; GATEWAY_UNAVAILABLE."""
+        counted = await self._gateway.call(wire.Counters(project))
+        rows = [{"host": host, **numbers} for host, numbers in counted.items()]
+        return sorted(rows, key=lambda row: (-row["requests"], row["host"]))
 
     async def bind(self, sandbox: str, project: str, path: str) -> None:
         """Says whose sandbox this is; while the gateway is away it is remembered."""
@@ -128,10 +153,11 @@ class Egress:
             await self.approvals.end(notice)
         elif isinstance(notice, wire.HoldSettled):
             await self.approvals.settle(notice)
-        elif isinstance(notice, wire.Knock | wire.Traffic) and self.previews is not None:
-            self.previews.hear(notice)
+        elif isinstance(notice, wire.Knock | wire.Traffic):
+            if self.previews is not None:
+                self.previews.hear(notice)
         else:
-            log.error("a notice that nothing here asked for: %s", type(notice).__name__)
+            await self.secrets.rotated(notice.project, notice.secret)
 
     async def _record(self, batch: wire.Records) -> None:
         """Commits a batch, each record once whatever is sent again, and acknowledges it."""

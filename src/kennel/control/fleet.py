@@ -88,6 +88,10 @@ async def _nothing(_: Pet) -> None:
     return None
 
 
+async def _no_words(_: Pet) -> dict[str, str]:
+    return {}
+
+
 def _ignore(_: Pet) -> None:
     return None
 
@@ -121,6 +125,8 @@ class Fleet:
         self._making: set[str] = set()
         self.on_wake: Callable[[Pet], Awaitable[None]] = _nothing
         """Before a pet that has a container is given out: whose it is must be known to the gateway by then."""
+        self.planted: Callable[[Pet], Awaitable[dict[str, str]]] = _no_words
+        """Variables that a pet's commands find at each start, under its own; asked before it is given out."""
         self.on_rest: Callable[[Pet], None] = _ignore
         self._losses: set[asyncio.Task[None]] = set()
 
@@ -281,6 +287,8 @@ class Fleet:
         """Makes a connection the pet's own once its limits are on and its start is recorded."""
         try:
             await self.on_wake(pet)
+            if env := await self.planted(pet):
+                await live.guest.plant(env)
             await self.node.limit(pet.sandbox, hostname)
             if events:
                 await self.record(pet, *events)

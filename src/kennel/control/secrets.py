@@ -18,15 +18,15 @@ from kennel.control.project_fold import ProjectFold
 from kennel.domain.egress_state import SECRETS, USES, Kept, SecretView, Use, evolve_secrets, evolve_uses
 from kennel.domain.event import fact
 from kennel.domain.placeholder import check_secret_path
-from kennel.domain.principal import Principal
-from kennel.domain.secret_pin import check_material, normal_pin
+from kennel.domain.principal import SYSTEM, Principal
+from kennel.domain.secret_pin import check_material, check_refresh, normal_pin
 from kennel.ports.event_log import EventLog
 from kennel.ports.gateway import GatewayLink
-from kennel.wire.egress import Pin, Record, SealedSecret
+from kennel.wire.egress import Pin, Record, Refresh, SealedSecret
 from kennel.wire.errors import KennelError, error
 from kennel.wire.gateway import DropSecret, ProjectKey, PublicKey, PutSecret
 
-Seal = Callable[[PublicKey, str, str, Pin, int, Any], SealedSecret]
+Seal = Callable[[PublicKey, str, str, Pin, int, Any, Refresh | None], SealedSecret]
 MAX_SECRETS = 1000
 
 
@@ -39,11 +39,15 @@ class Secrets:
         self._uses: ProjectFold[dict[str, Use]] = ProjectFold(log, USES, dict, evolve_uses)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def put(self, who: Principal, project: str, path: str, material: Any, pin: Pin) -> SecretView:
+    async def put(
+        self, who: Principal, project: str, path: str, material: Any, pin: Pin, refresh: Refresh | None = None
+    ) -> SecretView:
         """Stores or replaces a secret; VALIDATION_FAILED, QUOTA_EXCEEDED, GATEWAY_UNAVAILABLE (nobody to seal for)."""
         _check_path(path)
         check_material(material)
         pin = normal_pin(pin)
+        if refresh is not None:
+            check_refresh(refresh, material, pin)
         async with self._locks[project]:
             kept = await self._kept.of(project)
             if path not in kept and len(kept) >= MAX_SECRETS:
@@ -51,8 +55,10 @@ class Secrets:
             key = msgspec.convert(await self._gateway.call(ProjectKey(project)), PublicKey)
             # A box is bound to the offset of its event, so that an old one cannot be put back.
             offset = (await self._log.head(project, SECRETS) or 1) + 1
-            sealed = self._seal(key, project, path, pin, offset, material)
+            sealed = self._seal(key, project, path, pin, offset, material, refresh)
             payload = {"path": path, "pin": msgspec.to_builtins(pin), "kid": sealed.kid, "box": sealed.box}
+            if refresh is not None:
+                payload["refresh"] = msgspec.to_builtins(refresh)
             await self._kept.append(project, fact(who, "secret/stored", payload, offset=offset))
         self._gateway.tell(PutSecret(project, (await self._kept.of(project))[path].sealed))
         return await self.get(project, path)
@@ -63,6 +69,19 @@ class Secrets:
             await self._require(project, path)
             await self._kept.append(project, fact(who, "secret/removed", {"path": path}))
         self._gateway.tell(DropSecret(project, path))
+
+    async def rotated(self, project: str, fresh: SealedSecret) -> None:
+        """New material that the gateway got; stored if the secret is still the one it was got for.
+
+        The gateway keeps what it got until it hears what is in force, so this answers in every case.
+        """
+        async with self._locks[project]:
+            row = (await self._kept.of(project)).get(fresh.path)
+            if row is not None and row.sealed.offset == fresh.offset and row.sealed.box != fresh.box:
+                payload = {"path": fresh.path, "storedAt": fresh.offset, "kid": fresh.kid, "box": fresh.box}
+                await self._kept.append(project, fact(SYSTEM, "secret/rotated", payload))
+                row = (await self._kept.of(project)).get(fresh.path)
+        self._gateway.tell(DropSecret(project, fresh.path) if row is None else PutSecret(project, row.sealed))
 
     async def get(self, project: str, path: str) -> SecretView:
         """Where a secret may go and how it is used; SECRET_NOT_FOUND."""

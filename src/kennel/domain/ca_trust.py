@@ -16,8 +16,17 @@ JAVA_STORE = "/etc/ssl/certs/kennel-egress.p12"
 """A PKCS12 store of all roots with the authority; its password is `changeit`, as Java's own."""
 
 
-def trust_variables(*, bundle: str = BUNDLE, authority: str = AUTHORITY, java: str | None = None) -> dict[str, str]:
-    """The variables to plant; `java` is the path of a PKCS12 store when one was made."""
+HASHED = "/etc/ssl/certs"
+"""Where distributions keep single roots under the hash of their name (OpenSSL's -CApath, Ruby, Perl)."""
+
+JAVA_PASSWORD = "changeit"
+"""No secret: a store of certificates has nothing to hide, and Java wants a password."""
+
+
+def trust_variables(
+    *, bundle: str = BUNDLE, authority: str = AUTHORITY, java: str | None = None, hashed: str | None = None
+) -> dict[str, str]:
+    """The variables to plant; `java` is the path of a PKCS12 store and `hashed` a folder of links, where they exist."""
     replaced = (
         "SSL_CERT_FILE",
         "CURL_CA_BUNDLE",
@@ -31,7 +40,9 @@ def trust_variables(*, bundle: str = BUNDLE, authority: str = AUTHORITY, java: s
         "DENO_CERT",
     )
     variables = dict.fromkeys(replaced, bundle) | {"NODE_EXTRA_CA_CERTS": authority}
+    if hashed is not None:
+        variables["SSL_CERT_DIR"] = f"{hashed}:{HASHED}"
     if java is not None:
-        store = f"-Djavax.net.ssl.trustStore={java} -Djavax.net.ssl.trustStorePassword=changeit"
+        store = f"-Djavax.net.ssl.trustStore={java} -Djavax.net.ssl.trustStorePassword={JAVA_PASSWORD}"
         variables["JAVA_TOOL_OPTIONS"] = f"{store} -Djavax.net.ssl.trustStoreType=PKCS12"
     return variables

@@ -65,13 +65,24 @@ def digest(previous: str, link: Link) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def verify(links: Iterable[tuple[Link, str]], head: tuple[int, str], address: tuple[str, str]) -> Iterator[Fault]:
+TRIMMED = "egress/trimmed"
+"""The event that vouches for what aged out before the first event that is left."""
+
+
+def verify(
+    links: Iterable[tuple[Link, str]],
+    head: tuple[int, str],
+    address: tuple[str, str],
+    base: tuple[int, str] | None = None,
+) -> Iterator[Fault]:
     """Every fault of the stream at `address`, given its links with stored hashes in offset order and its recorded head.
 
     A changed event, a hole, and events cut off at the end are each a fault; the check goes on from the stored hash, so
-    one changed event is one fault.
+    one changed event is one fault. `base` is the offset and hash up to which the stream was trimmed, as an event that
+    is still on it says (that event is in the chain, so a forged one is a fault itself).
     """
-    previous, expected = GENESIS, 1
+    before, previous = base or (0, GENESIS)
+    expected = before + 1
     for link, stored in links:
         if link.offset != expected:
             yield Fault(*address, expected, f"offset {expected} is missing, {link.offset} follows")

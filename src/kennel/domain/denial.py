@@ -73,6 +73,7 @@ _ROWS: dict[str, tuple[int, str]] = {
     "secret_not_allowed_for_origin": (403, _SECRET),
     "secret_not_allowed_for_request": (403, _SECRET),
     "secret_fetch_failed": (502, _SECRET),
+    "secret_refresh_failed": (502, "its owner has to store the secret anew if this goes on: 'kennel secret set'"),
     # The gateway itself.
     "audit_unavailable": (503, _WAIT),
     "lane_unavailable": (502, "the AI gateway does not answer"),

@@ -6,17 +6,26 @@ secret's material appears sealed, in `secret/stored` alone.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from kennel.domain.sandbox_events import Count, Payload, Short
-from kennel.wire.egress import Pin
+from kennel.wire.egress import Pin, Refresh
 
 
 class SecretStored(Payload):
     path: Short
     pin: Pin
+    kid: Short
+    box: str
+    refresh: Refresh | UnsetType = UNSET
+
+
+class SecretRotated(Payload):
+    path: Short
+    stored_at: Count
     kid: Short
     box: str
 
@@ -67,3 +76,8 @@ class ApprovalSettled(Payload):
     index: Count
     status: int
     error: str | UnsetType = UNSET
+
+
+class Trimmed(Payload):
+    through: Count
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kennel.domain.event import Event, trusted
-from kennel.wire.egress import Pin, SealedSecret
+from kennel.wire.egress import Pin, Refresh, SealedSecret
 
 RULES, LOG, APPROVALS = "/egress/rules", "/egress/log", "/egress/approvals"
 SECRETS, USES = "/secrets", "/secrets/uses"
@@ -26,6 +26,8 @@ class SecretView(msgspec.Struct, rename="camel", kw_only=True):
     pin: Pin
     created_at: str
     updated_at: str
+    refresh: str | None = None
+    rotated_at: str | None = None
     used_count: int = 0
     last_used_at: int | None = None
     last_used_by: str | None = None
@@ -87,9 +89,16 @@ def evolve_secrets(state: dict[str, Kept], event: Event) -> dict[str, Kept]:
         pin = msgspec.convert(event.payload["pin"], Pin)
         earlier = state.get(path)
         created = earlier.view.created_at if earlier else event.created_at
-        view = SecretView(path=path, pin=pin, created_at=created, updated_at=event.created_at)
-        sealed = SealedSecret(path, pin, event.offset, event.payload["kid"], event.payload["box"])
+        refresh = msgspec.convert(event.payload["refresh"], Refresh) if "refresh" in event.payload else None
+        kind = refresh.strategy if refresh is not None else None
+        view = SecretView(path=path, pin=pin, created_at=created, updated_at=event.created_at, refresh=kind)
+        sealed = SealedSecret(path, pin, event.offset, event.payload["kid"], event.payload["box"], refresh)
         state[path] = Kept(sealed, view)
+    elif event.type == "secret/rotated":
+        row = state.get(path)
+        if row is not None and row.sealed.offset == event.payload["storedAt"]:
+            sealed = msgspec.structs.replace(row.sealed, kid=event.payload["kid"], box=event.payload["box"])
+            state[path] = Kept(sealed, msgspec.structs.replace(row.view, rotated_at=event.created_at))
     elif event.type == "secret/removed":
         state.pop(path, None)
     return state

@@ -252,6 +252,10 @@ EVENT_TYPES: dict[str, EventType] = {
             "secret/stored", egress.SecretStored, "`/secrets`", "secrets",
             "the secret is this sealed box, bound to its pin and to this event's offset",
         ),
+        EventType(
+            "secret/rotated", egress.SecretRotated, "`/secrets`", "secrets",
+            "new material that its strategy brought, for the secret stored at that offset; void if it was replaced",
+        ),
         EventType("secret/removed", egress.SecretRemoved, "`/secrets`", "secrets", "there is no such secret any more"),
         EventType("secret/used", egress.SecretUsed, "`/secrets/uses`", "secrets", "it went out this often, last so"),
         EventType(
@@ -259,6 +263,10 @@ EVENT_TYPES: dict[str, EventType] = {
             "the project's whole policy from now on",
         ),
         EventType("egress/recorded", Record, "`/egress/log`", "egress", "a decision, before dispatch, or its outcome"),
+        EventType(
+            "egress/trimmed", egress.Trimmed, "`/egress/log`", "retention",
+            "the stream up to this offset aged out; the digest is the hash it ended with",
+        ),
         EventType(
             "egress/approval-requested", egress.ApprovalRequested, _APPROVALS, "approvals", "requests wait for a person"
         ),

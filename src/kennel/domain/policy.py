@@ -1,19 +1,20 @@
 """Owns the judgement of a request by its project's rules: in order, the first match decides, else the default.
 
-Called by the gateway for every request and by control for dry runs and replays. Invariant: a rule that looks at what is
-not known (a path that reads two ways) never lets a request past a later or earlier deny; no rule opens port 25.
+Called by the gateway for every request and by control, through `replay`, for recorded ones. Invariant: a rule that
+looks at what is not known (a path that reads two ways) never lets a request past a later or earlier deny; no rule opens
+port 25.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from kennel.domain.egress_host import HostPatterns, literal
-from kennel.wire.egress import Mode, Policy, Record, Rule, Verdict
+from kennel.wire.egress import Mode, Policy, Rule, Verdict
 from kennel.wire.errors import error
 
 SHUT_PORTS = frozenset({25})
@@ -190,20 +191,3 @@ def parse_policy(value: Any) -> CompiledPolicy:
         return CompiledPolicy(msgspec.convert(value, Policy))
     except (msgspec.ValidationError, ValueError) as fault:
         raise error("VALIDATION_FAILED", f"not a policy: {fault}", details={"policy": [str(fault)]}) from None
-
-
-def replay(
-    policy: CompiledPolicy, records: Iterable[Record], path_of: Callable[[str], tuple[str, str | None]]
-) -> list[tuple[Record, Judgement]]:
-    """Recorded decisions that a new policy would make otherwise; `path_of` gives a URL's rule path and ambiguity."""
-    changed = []
-    for record in records:
-        if record.kind != "decision" or record.verdict is None:
-            continue
-        path, ambiguous = path_of(record.url) if record.method else (None, None)
-        secrets = (record.secret_path,) if record.secret_path else ()
-        subject = Subject(record.sandbox, record.host, record.port, record.method or None, path, ambiguous, secrets)
-        judged = policy.judge(subject)
-        if judged.verdict != record.verdict:
-            changed.append((record, judged))
-    return changed

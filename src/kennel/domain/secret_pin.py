@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from kennel.domain.denial import Refused
 from kennel.domain.egress_host import parse_authority, written
 from kennel.domain.placeholder import Reference
-from kennel.wire.egress import Pin
+from kennel.wire.egress import Pin, Refresh
 from kennel.wire.errors import error
 
 MAX_MATERIAL = 16 * 1024
@@ -63,9 +63,11 @@ def require_allowed(
         raise Refused("secret_not_allowed_for_request", f"{subject} may not go to this path")
 
 
-def associated(project: str, path: str, pin: Pin, offset: int, kid: str) -> bytes:
-    """What a sealed box is bound to: another project, name, pin, event or key makes it unreadable."""
+def associated(project: str, path: str, pin: Pin, offset: int, kid: str, refresh: Refresh | None = None) -> bytes:
+    """What a sealed box is bound to: another project, name, pin, event, key or strategy makes it unreadable."""
     parts = [project, path, pin.origins, pin.methods, pin.path_prefix, pin.headers, offset, kid]
+    if refresh is not None:
+        parts += [refresh.strategy, refresh.endpoint, refresh.scope]
     return json.dumps(["kennel.secret.v1", *parts], separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -80,6 +82,40 @@ def check_material(material: Any) -> str:
             "VALIDATION_FAILED", f"a secret has 1 to {MAX_MATERIAL} characters", details={"material": ["wrong size"]}
         )
     return text
+
+
+_NEEDED = {
+    "oauth-refresh-token": ("refreshToken", "clientId"),
+    "oauth-client-credentials": ("clientId", "clientSecret"),
+    "github-app-installation": ("appId", "installationId", "privateKey"),
+}
+
+
+def check_refresh(refresh: Refresh, material: Any, pin: Pin) -> None:
+    """VALIDATION_FAILED unless the material has what the strategy needs and its endpoint lies inside the pin."""
+    if not isinstance(material, dict):
+        raise _refresh_fault("material", f"{refresh.strategy} needs a JSON object")
+    for name in _NEEDED[refresh.strategy]:
+        if not isinstance(material.get(name), str) or not material[name]:
+            raise _refresh_fault("material", f"{refresh.strategy} needs the field {name}")
+    try:
+        where = endpoint_of(refresh)
+    except ValueError as fault:
+        raise _refresh_fault("refresh", str(fault)) from None
+    if where not in pin.origins:
+        raise _refresh_fault("refresh", f"the endpoint {where} is none of the secret's origins")
+
+
+def endpoint_of(refresh: Refresh) -> str:
+    """The origin of a strategy's endpoint; ValueError for a URL that is none, is not TLS, or has a fragment."""
+    parts = urlsplit(refresh.endpoint)
+    if parts.scheme != "https" or parts.fragment or not refresh.endpoint.isascii() or " " in refresh.endpoint:
+        raise ValueError(f"{refresh.endpoint[:80]!r} is no https endpoint")
+    return parse_origin(refresh.endpoint)
+
+
+def _refresh_fault(field: str, why: str) -> Exception:
+    return error("VALIDATION_FAILED", why, details={field: [why]})
 
 
 def value_of(material: str, reference: Reference) -> str:

@@ -66,7 +66,9 @@ class Answer:
             if incoming.version == "1.0" or not incoming.keep_alive or not incoming.complete or self.close:
                 self.close = True
                 framing += b"connection: close\r\n"
-            head = response_head(status, reason, fields if self._redactor is None else self._hidden(fields), framing)
+            if self._redactor is not None:
+                fields, reason = self._hidden(fields), self._redactor.whole(reason)
+            head = response_head(status, reason, fields, framing)
         except (ValueError, zlib.error):
             return False
         self.status, self.begun = status, True
@@ -108,7 +110,9 @@ class Answer:
         redactor = self._redactor
         if redactor is None:
             return fields
-        return [(name, redactor.whole(value)) for name, value in fields]
+        # Field names arrive in lower case, so a value in one is looked for in lower case; such a field has no use.
+        shown = [field for field in fields if not any(form.lower() in field[0] for form in self.dispatch.forms)]
+        return [(name, redactor.whole(value)) for name, value in shown]
 
     def _switch(self, reason: bytes, headers: list[Header]) -> bool:
         incoming = self._exchange.incoming
@@ -117,6 +121,8 @@ class Answer:
         fields = websocket_response(headers, incoming.websocket, incoming.headers, self.dispatch.secret_protocol)
         if fields is None:
             return False
+        if self._redactor is not None:
+            reason = self._redactor.whole(reason)
         self._out.append(response_head(101, reason, self._hidden(fields), b""))
         self.status, self.begun = 101, True
         return True

@@ -28,3 +28,18 @@ class Bucket:
     def wait(self) -> float:
         """Seconds until there is one."""
         return max(0.0, (1 - self._tokens) / self._rate)
+
+
+class Meter:
+    """Bytes a second, both ways together: what went over already is paid by resting, so nothing is cut or refused."""
+
+    __slots__ = ("_debt", "_last", "_rate")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate, self._last, self._debt = rate, now, 0.0
+
+    def charge(self, size: int, now: float) -> float:
+        """Seconds to rest after so many bytes; a tenth of a second's worth may come at once."""
+        self._debt = max(-self._rate / 10, self._debt - (now - self._last) * self._rate) + size
+        self._last = now
+        return max(0.0, self._debt / self._rate)

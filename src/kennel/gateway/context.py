@@ -18,8 +18,10 @@ from kennel.gateway.authority import Authority
 from kennel.gateway.dialler import Dialler
 from kennel.gateway.journal import Journal
 from kennel.gateway.options import Options
+from kennel.gateway.refresher import Refresher
 from kennel.gateway.registry import Registry, Sandbox
 from kennel.gateway.resolver import Resolver
+from kennel.gateway.rotations import Rotations
 from kennel.gateway.upstream import Upstream
 from kennel.gateway.vault import Vault
 from kennel.gateway.waiting import Holds
@@ -42,6 +44,7 @@ class Context:
     journal: Journal
     authority: Authority
     vault: Vault
+    rotations: Rotations
     resolver: Resolver
     dialler: Dialler
     ai: AiGateway | None
@@ -51,6 +54,10 @@ class Context:
     requests: int = 0
     idle: dict[Sandbox, dict[Origin, list[Upstream]]] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    refresher: Refresher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refresher = Refresher(self)
 
     def number(self) -> str:
         """A name for the next request, unique to this start of the gateway."""

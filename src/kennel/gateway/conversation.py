@@ -20,6 +20,8 @@ from kennel.gateway.upstream import Upstream
 
 _KEEPS_HOST = 3.0
 """Seconds for which an idle connection keeps the one to its host for itself."""
+_RATE, _SLOW = 8, 1
+"""Why reading rests, beside the link's own reasons: the rate is used up; the other side does not keep up."""
 
 
 class Conversation(ClientLink[Exchange]):
@@ -31,6 +33,7 @@ class Conversation(ClientLink[Exchange]):
         self.place: Final = place
         self.upstream: Upstream | None = None
         self._delayed = False
+        self._host_paused = 0
 
     def _serve(self, incoming: Incoming) -> Exchange:
         return Exchange(self, incoming)
@@ -46,6 +49,32 @@ class Conversation(ClientLink[Exchange]):
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
             self.context.give_idle(self.place.sandbox, self.place.origin, upstream)
+
+    # The sandbox's rate of bytes, both ways.
+
+    def data_received(self, data: bytes) -> None:
+        if self.place.sandbox.bytes is not None and (rest := self.place.sandbox.charge(len(data))) > 0:
+            self.hold_reading(_RATE, True)
+            asyncio.get_running_loop().call_later(rest, self.hold_reading, _RATE, False)
+        super().data_received(data)
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if self.place.sandbox.bytes is not None and (rest := self.place.sandbox.charge(len(data))) > 0:
+            self._hold_host(_RATE, True)
+            asyncio.get_running_loop().call_later(rest, self._hold_host, _RATE, False)
+
+    def pause_writing(self) -> None:
+        self._hold_host(_SLOW, True)
+
+    def resume_writing(self) -> None:
+        self._hold_host(_SLOW, False)
+
+    def _hold_host(self, reason: int, on: bool) -> None:
+        """Stops or resumes reading from the host: the sandbox does not keep up, or its rate is used up."""
+        before, self._host_paused = self._host_paused, self._host_paused | reason if on else self._host_paused & ~reason
+        if self.exchange is not None and bool(before) is not bool(self._host_paused):
+            self.exchange.pause_server(bool(self._host_paused))
 
     # Called by the registry and the sweeper.
 

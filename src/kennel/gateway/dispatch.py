@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from kennel.gateway.exchange import Exchange
 
 
+_NOT_WITH_SECRET = frozenset((b"accept-encoding", b"range", b"if-range"))
+"""An answer that is encoded, or a part that begins inside an echoed value, could not be searched for it."""
+
+
 @dataclass(slots=True)
 class Dispatch:
     """What goes out. `body` is None when the request's own body is passed on as it comes; `forms` are to be hidden."""
@@ -153,7 +157,7 @@ def _build_secret(exchange: Exchange, found: Survey, values: Values, body: Body)
     target = raw_path if raw_query is None else f"{raw_path}?{raw_query}"
     filled = fill_headers(found, incoming.headers, values)
     basic = [filled[index][1] for index in found.basic if index < len(filled)]
-    headers = [header for header in forwarded(filled) if header[0] != b"accept-encoding"]
+    headers = [header for header in forwarded(filled) if header[0] not in _NOT_WITH_SECRET]
     data = fill_body(body.tree, values) if found.template else None
     framing = framing_of(incoming) if data is None else b"content-length: %d\r\n" % len(data)
     headers.append((b"accept-encoding", b"identity"))

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from kennel.domain.denial import Refused
 from kennel.domain.policy import Judgement
 from kennel.domain.substitution import Survey
-from kennel.gateway import judge
+from kennel.gateway import judge, renewal
 from kennel.gateway.answer import Answer
 from kennel.gateway.client_link import SERVER
 from kennel.gateway.dispatch import Dispatch, build, collect, plain_head, prepare_body
-from kennel.gateway.message_head import response_head
+from kennel.gateway.message_head import refusal_head
 from kennel.gateway.registry import Project
+from kennel.gateway.renewal import Sending
 from kennel.gateway.request_reader import Header, Incoming
 from kennel.gateway.upstream import Upstream
 from kennel.gateway.waiting import held_request
@@ -54,6 +55,7 @@ class Exchange:
         self.settle_hold: tuple[str, int] | None = None
         self._task: asyncio.Task[None] | None = None
         self._dispatch: Dispatch | None = None
+        self._sending: Sending | None = None
         self._sent = 0
         self._started = time.monotonic()
         self._over = False
@@ -87,11 +89,9 @@ class Exchange:
 
     def _describe(self) -> None:
         place, incoming, record = self.place, self.incoming, self.record
-        record.request = self.context.number()
-        record.sandbox = place.sandbox.path or place.sandbox.id
+        record.request, record.sandbox = self.context.number(), place.sandbox.path or place.sandbox.id
         record.host, record.port = place.host, place.port
-        record.method = incoming.method
-        record.url = place.url(incoming.target)[:4096]
+        record.method, record.url = incoming.method, place.url(incoming.target)[:4096]
         if place.sandbox.project is not None:
             record.project = place.sandbox.project.name
 
@@ -105,9 +105,10 @@ class Exchange:
         assert incoming.target is not None
         judge.require_authority(place, incoming.host)
         found = judge.survey_request(policy, place, incoming.method, incoming.target, incoming.headers)
-        return found, self._judge_policy(found)
+        return found, self.judge_policy(found)
 
-    def _judge_policy(self, found: Survey) -> Judgement:
+    def judge_policy(self, found: Survey) -> Judgement:
+        """The policy's word on this request with these references; Refused for a denial."""
         _, policy = self.place.sandbox.require()
         target = self.incoming.target
         assert target is not None
@@ -137,7 +138,7 @@ class Exchange:
             await context.journal.room()
         body = await prepare_body(self, found, lane)
         if found.template:
-            judged = self._judge_policy(found)
+            judged = self.judge_policy(found)
         lane = body.lane
         target = incoming.target
         assert self.project is not None
@@ -148,8 +149,9 @@ class Exchange:
         if judged.verdict == "hold":
             await self._wait_for_decision(found, judged)
             # Rules may have changed meanwhile, and so may the secret and its pin.
-            self._judge_policy(found)
-            values = judge.require_secret(context, self.project, self.place, incoming.method, target, found)
+            values = renewal.require(self, found)
+        values, renewed = await renewal.renew_stale(self, found, values)
+        self._sending = Sending(found, body, values, renewed)
         dispatch = build(self, found, values, body)
         self._allowed(judged, lane)
         if values is not None or self.settle_hold is not None:
@@ -231,7 +233,17 @@ class Exchange:
 
     def on_head(self, status: int, reason: bytes, headers: list[Header]) -> bool:
         assert self.answer is not None
+        assert self._dispatch is not None
+        if renewal.can_renew(self, self._sending, self._dispatch, status):
+            self._drop_upstream()
+            self._spawn(self._renewed())
+            return True
         return self.answer.head(status, reason, headers)
+
+    async def _renewed(self) -> None:
+        assert self._sending is not None
+        dispatch = await renewal.rebuild(self, self._sending)
+        self._send(await self._connection(dispatch), dispatch)
 
     def on_data(self, data: bytes) -> None:
         self.record.bytes_in += len(data)
@@ -327,6 +339,9 @@ class Exchange:
         if self._over:
             return
         self._settle(self.answer.status if self.answer else 0, "" if self.tunnelled else "client_gone", self.cut_for)
+        self._drop_upstream()
+
+    def _drop_upstream(self) -> None:
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
             if self.conversation.upstream is upstream:
@@ -340,10 +355,7 @@ class Exchange:
     def _give_up(self, refused: Refused) -> None:
         if self._task is not None:
             self._task.cancel()
-        upstream, self.upstream = self.upstream, None
-        self.conversation.upstream = None
-        if upstream is not None:
-            upstream.abort()
+        self._drop_upstream()
         if self.answer is not None and self.answer.begun:
             self._settle(self.answer.status, refused.code, refused.detail)
             self._end_now(clean=False)
@@ -421,13 +433,7 @@ class Exchange:
         self._leave_bulk()
         body = refused.body() if incoming.method != "HEAD" else b""
         keep = incoming.keep_alive and incoming.complete
-        framing = b"content-length: %d\r\nconnection: %s\r\n" % (len(body), b"keep-alive" if keep else b"close")
-        fields = [
-            (b"content-type", b"application/json"),
-            (b"cache-control", b"no-store"),
-            (b"x-kennel-egress", b"denied"),
-        ]
-        self.conversation.write(response_head(refused.status, b"Refused", fields, framing) + body)
+        self.conversation.write(refusal_head(refused.status, len(body), keep=keep) + body)
         incoming.drain()
         incoming.sink = _nowhere
         self.conversation.done(keep=keep)
@@ -478,8 +484,7 @@ class Exchange:
         self.context.journal.note(outcome)
         self._count(denied=False)
         if self.settle_hold is not None and self.project is not None:
-            hold, index = self.settle_hold
-            self.context.holds.settled(self.project.name, hold, index, status, code)
+            self.context.holds.settled(self.project.name, *self.settle_hold, status, code)
 
     def _count(self, *, denied: bool) -> None:
         if self.place.sandbox.project is None:

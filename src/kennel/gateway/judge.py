@@ -6,6 +6,8 @@ placeholder form; the origin that a pin is compared with is the verified one.
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import dataclass, field
 
 from kennel.domain import ai_lane
@@ -16,6 +18,7 @@ from kennel.domain.policy import CompiledPolicy, Judgement, Subject
 from kennel.domain.request_target import Target
 from kennel.domain.secret_pin import require_allowed, value_of
 from kennel.domain.substitution import Survey, survey
+from kennel.gateway import strategies
 from kennel.gateway.context import Context
 from kennel.gateway.registry import Project, Sandbox
 from kennel.gateway.request_reader import Header
@@ -85,11 +88,12 @@ def refuse_denied(judged: Judgement) -> None:
 class Values:
     """The value behind a request's one reference: opened when first needed, for this request only."""
 
-    __slots__ = ("_context", "_material", "_project", "_secret", "given")
+    __slots__ = ("_context", "_material", "_project", "given", "secret")
 
     def __init__(self, context: Context, project: Project, secret: SealedSecret | None) -> None:
-        self._context, self._project, self._secret = context, project, secret
+        self._context, self._project = context, project
         self._material: str | None = None
+        self.secret = secret
         self.given: dict[str, str] = {}
 
     def __call__(self, reference: Reference) -> str:
@@ -97,12 +101,21 @@ class Values:
         if reference.platform is not None:
             value = self._context.platform[reference.platform][0]
         else:
-            assert self._secret is not None
-            if self._material is None:
-                self._material = self._context.vault.open(self._project.name, self._secret)
-            value = value_of(self._material, reference)
+            value = value_of(self._open(), reference)
         self.given[value] = reference.subject
         return value
+
+    def stale(self, reference: Reference) -> bool:
+        """Whether new material has to be got before this value can be used."""
+        if self.secret is None or self.secret.refresh is None:
+            return False
+        return strategies.stale(json.loads(self._open()), reference.field, time.time())
+
+    def _open(self) -> str:
+        assert self.secret is not None
+        if self._material is None:
+            self._material = self._context.vault.open(self._project.name, self.secret)
+        return self._material
 
 
 def require_secret(

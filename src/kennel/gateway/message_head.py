@@ -72,6 +72,17 @@ def response_head(status: int, reason: bytes, headers: list[Header], framing: by
     return head
 
 
+def refusal_head(status: int, length: int, *, keep: bool) -> bytes:
+    """The head of the gateway's own answer to a request that does not leave."""
+    framing = b"content-length: %d\r\nconnection: %s\r\n" % (length, b"keep-alive" if keep else b"close")
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        (b"x-kennel-egress", b"denied"),
+    ]
+    return response_head(status, b"Refused", fields, framing)
+
+
 def websocket_request(headers: list[Header], key: bytes) -> list[Header]:
     """The fields of an upgrade request that go on, with the sandbox's own key and no extensions dropped."""
     kept = [header for header in headers if header[0] not in _WEBSOCKET_REQUEST]

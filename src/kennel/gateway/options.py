@@ -41,6 +41,7 @@ class Options(msgspec.Struct, kw_only=True):
     connection_burst: int = 200
     questions_per_second: float = 100.0
     requests_per_second: float = 1000.0
+    bytes_per_second: float = 0.0
     max_names: int = 65_536
     hello_timeout: float = 10.0
     idle_timeout: float = 120.0

@@ -38,6 +38,7 @@ from kennel.gateway.preview_door import PreviewDoor
 from kennel.gateway.previews import Previews
 from kennel.gateway.registry import Registry, Sandbox
 from kennel.gateway.resolver import Resolver
+from kennel.gateway.rotations import Rotations
 from kennel.gateway.trial import find
 from kennel.gateway.vault import Vault
 from kennel.gateway.waiting import Holds
@@ -99,10 +100,11 @@ class Gateway:
         ai = AiGateway.parse(options.ai_base_url, options.ai_key, options.ai_cache_ttl) if options.ai_base_url else None
         self.context = Context(
             options=options,
-            registry=Registry(self._open, options.max_names),
+            registry=Registry(self._open, options.max_names, options.bytes_per_second),
             journal=journal,
             authority=Authority(data),
             vault=Vault(data / "keys"),
+            rotations=Rotations(data / "rotations"),
             resolver=resolver,
             dialler=Dialler(resolver, openings, options.extra_roots, options.connect_timeout),
             ai=ai,
@@ -211,6 +213,8 @@ class Gateway:
         if peer is self._control:
             self.context.journal.connect(peer.send)
             self.context.holds.resend()
+            for rotated in self.context.rotations.all():
+                self._tell(rotated)
 
     def bind(self, _: Peer, request: wire.Bind, __: list[socket.socket]) -> None:
         check_project_name(request.project)
@@ -228,7 +232,7 @@ class Gateway:
 
     def put_secret(self, _: Peer, request: wire.PutSecret, __: list[socket.socket]) -> None:
         check_project_name(request.project)
-        secret: SealedSecret = request.secret
+        secret: SealedSecret = self.context.rotations.in_force(request.project, request.secret)
         if normal_pin(secret.pin) != secret.pin:
             raise error("VALIDATION_FAILED", "the pin is not in its normal form")
         try:
@@ -241,6 +245,7 @@ class Gateway:
         project = self.context.registry.projects.get(request.project)
         if project is not None:
             project.secrets.pop(request.path, None)
+        self.context.rotations.drop(request.project, request.path)
 
     def set_previews(self, _: Peer, request: wire.SetPreviews, __: list[socket.socket]) -> None:
         self.previews.set(request.sandbox, request.previews, request.revoked)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kennel.domain.denial import Refused
 from kennel.domain.policy import CompiledPolicy
-from kennel.gateway.bucket import Bucket
+from kennel.gateway.bucket import Bucket, Meter
 from kennel.gateway.names import Names
 from kennel.wire.egress import SealedSecret
 
@@ -93,6 +94,11 @@ class Sandbox:
     attachment: int = 0
     visits: set[Cuttable] = field(default_factory=set)
     stock: Stock | None = None
+    bytes: Meter | None = None
+
+    def charge(self, size: int) -> float:
+        """Seconds to rest after so many bytes either way; 0 where the installation sets no rate."""
+        return self.bytes.charge(size, time.monotonic()) if self.bytes is not None else 0.0
 
     def require(self) -> tuple[Project, CompiledPolicy]:
         """The project and its policy; Refused when one is missing."""
@@ -110,8 +116,9 @@ Opener = Callable[[Sandbox, list[socket.socket]], Door]
 class Registry:
     """All sandboxes and projects of this gateway."""
 
-    def __init__(self, opener: Opener, max_names: int) -> None:
+    def __init__(self, opener: Opener, max_names: int, bytes_per_second: float = 0.0) -> None:
         self._opener = opener
+        self._rate = bytes_per_second
         self._max_names = max_names
         self.sandboxes: dict[str, Sandbox] = {}
         self.projects: dict[str, Project] = {}
@@ -123,6 +130,8 @@ class Registry:
         self.detach(id_)
         self._attached += 1
         sandbox = Sandbox(id_, Names(self._max_names), attachment=self._attached)
+        if self._rate:
+            sandbox.bytes = Meter(self._rate, time.monotonic())
         self.sandboxes[id_] = sandbox
         if id_ in self._bindings:
             self._apply(sandbox, *self._bindings[id_])

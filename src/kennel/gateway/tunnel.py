@@ -19,6 +19,8 @@ from kennel.gateway.registry import Sandbox
 from kennel.wire.egress import Mode, Record
 
 _BUFFER = 256 * 1024
+_SLOW, _RATE, _EARLY = 1, 2, 4
+"""Why reading from a side rests: the other does not keep up, the sandbox's rate is used up, nobody is there yet."""
 
 
 class _End(asyncio.Protocol):
@@ -30,13 +32,25 @@ class _End(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.received = 0
         self._early: list[bytes] = []
+        self._held = 0
         self.ended = False
+
+    def hold(self, reason: int, on: bool) -> None:
+        """Stops or resumes reading; it goes on when no reason is left."""
+        before, self._held = self._held, self._held | reason if on else self._held & ~reason
+        if self.transport is None or self.transport.is_closing() or bool(before) is bool(self._held):
+            return
+        if self._held:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def join(self, other: _End) -> None:
         self.other = other
         for data in self._early:
             self._pass(data)
         self._early.clear()
+        self.hold(_EARLY, False)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
@@ -46,14 +60,17 @@ class _End(asyncio.Protocol):
         self.received += len(data)
         if self.other is None:
             self._early.append(data)
-            if self.transport is not None and self.received >= _BUFFER:
-                self.transport.pause_reading()
+            if self.received >= _BUFFER:
+                self.hold(_EARLY, True)
         else:
             self._pass(data)
 
     def _pass(self, data: bytes) -> None:
         if self.tunnel is not None:
             self.tunnel.heard()
+            if (rest := self.tunnel.sandbox.charge(len(data))) > 0:
+                self.hold(_RATE, True)
+                asyncio.get_running_loop().call_later(rest, self.hold, _RATE, False)
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
 
@@ -73,12 +90,12 @@ class _End(asyncio.Protocol):
             self.tunnel.ended()
 
     def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
+        if self.other is not None:
+            self.other.hold(_SLOW, True)
 
     def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None and not self.other.transport.is_closing():
-            self.other.transport.resume_reading()
+        if self.other is not None:
+            self.other.hold(_SLOW, False)
 
 
 @dataclass(slots=True, eq=False)

@@ -52,7 +52,7 @@ class Vault:
     def open(self, project: str, secret: SealedSecret) -> str:
         """The material's JSON text; Refused `secret_fetch_failed` when the box is not this project's, name's, pin's."""
         private = self._keys.get((project, secret.kid))
-        context = associated(project, secret.path, secret.pin, secret.offset, secret.kid)
+        context = associated(project, secret.path, secret.pin, secret.offset, secret.kid, secret.refresh)
         try:
             if private is None:
                 raise SealBroken("no such key")
@@ -63,9 +63,9 @@ class Vault:
     def reseal(self, project: str, secret: SealedSecret, material: str) -> SealedSecret:
         """The same secret with new material, sealed to the project's present key."""
         key = self.public_key(project)
-        context = associated(project, secret.path, secret.pin, secret.offset, key.kid)
+        context = associated(project, secret.path, secret.pin, secret.offset, key.kid, secret.refresh)
         box = seal(base64.b64decode(key.key), material.encode(), context)
-        return SealedSecret(secret.path, secret.pin, secret.offset, key.kid, box)
+        return SealedSecret(secret.path, secret.pin, secret.offset, key.kid, box, secret.refresh)
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -51,7 +51,7 @@ def held_request(exchange: Exchange, found: Survey, kept: bytes) -> HeldRequest:
 class _Open:
     """A batch with the futures of its callers."""
 
-    def __init__(self, batch: Batch, approvers: list[str]) -> None:
+    def __init__(self, batch: Batch, approvers: Callable[[], list[str]]) -> None:
         self.batch = batch
         self.approvers = approvers
         self.callers: list[asyncio.Future[bool]] = []
@@ -100,8 +100,10 @@ class Holds:
             (r for r in self._open.values() if _same(r.batch, project, path, rule) and r.batch.open_for(now)), None
         )
         if row is None:
-            policy = exchange.place.sandbox.require()[1].policy
-            row = _Open(Batch(f"hold-{secrets.token_hex(8)}", project, path, rule, now), policy.approvers)
+            sandbox = exchange.place.sandbox
+            # Asked when it is decided: a key that was taken from the policy meanwhile signs nothing any more.
+            batch = Batch(f"hold-{secrets.token_hex(8)}", project, path, rule, now)
+            row = _Open(batch, lambda: sandbox.require()[1].policy.approvers)
             self._open[row.batch.hold] = row
         index = row.batch.add(request, now)
         row.callers.append(loop.create_future())
@@ -129,8 +131,11 @@ class Holds:
         row = self._open.get(decision.hold)
         if row is None or not row.batch.asked:
             raise error("NOT_FOUND", f"nothing waits under {decision.hold}")
-        signed = _signed(row, decision)
-        why = fault_of(row.batch, decision, signed, bool(row.approvers))
+        try:
+            approvers = row.approvers()
+        except Refused as gone:
+            raise error("NOT_FOUND", f"nothing waits under {decision.hold}: {gone.detail}") from None
+        why = fault_of(row.batch, decision, _signed(row.batch, approvers, decision), bool(approvers))
         if why is not None:
             raise error("VALIDATION_FAILED", why)
         self._forget(row)
@@ -181,12 +186,12 @@ def _question(row: _Open) -> HoldRequested:
     )
 
 
-def _signed(row: _Open, decision: Decide) -> bool:
+def _signed(batch: Batch, approvers: list[str], decision: Decide) -> bool:
     """Whether one of the project's keys signed this decision (P-256, SHA-256, DER, base64)."""
     if decision.signature is None:
         return False
-    text = signing_text(row.batch, decision.verdicts)
-    for pem in row.approvers:
+    text = signing_text(batch, decision.verdicts)
+    for pem in approvers:
         try:
             key = load_pem_public_key(pem.encode())
             if isinstance(key, ec.EllipticCurvePublicKey):

@@ -70,9 +70,22 @@ _GIVEN = "KENNEL_GIVEN_"
 GIVEN = {name[len(_GIVEN) :]: value for name, value in os.environ.items() if name.startswith(_GIVEN)}
 
 
+_PLANTED: dict[str, str] = {}
+"""What the host planted at this start (a connection's token): the sandbox's own variables come before it."""
+
+
+def plant(args: dict[str, Any]) -> dict[str, Any]:
+    """Replaces what every command from now on is given beside `GIVEN`."""
+    env = env_of(args)
+    _PLANTED.clear()
+    _PLANTED.update(env)
+    return {"count": len(env)}
+
+
 def environment(account: Account, extra: dict[str, str]) -> dict[str, str]:
     """The guest's minimal environment, what the host gives, then the caller's."""
-    return {"PATH": PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8", **GIVEN, **extra}
+    own = {"PATH": PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8"}
+    return {**own, **GIVEN, **_PLANTED, **extra}
 
 
 def job_for(args: dict[str, Any], accounts: Accounts, spill: Callable[[bytes, Account], str]) -> Job:

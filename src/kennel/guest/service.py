@@ -12,7 +12,7 @@ import resource
 import sys
 from errno import EMFILE, ENFILE
 
-from . import framing, git_identity, native
+from . import framing, git_identity, launch, native
 from .accounts import Accounts
 from .connection import Connection
 from .exec import ExecOperation
@@ -74,6 +74,7 @@ class Service:
         operations |= self._background(accounts)
         operations["connect"] = self._tether
         operations["interpreter"] = self._interpreter(accounts)
+        operations["plant"] = _plant
         return operations
 
     def _background(self, accounts: Accounts) -> dict[str, Begin]:
@@ -212,6 +213,11 @@ def become_init() -> None:
             os.open("/dev/null", os.O_RDWR)
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(640)
+
+
+def _plant(channel: Channel, args: dict[str, Any]) -> None:
+    """Variables for every command of this start."""
+    channel.end(framing.RESULT, launch.plant(args))
 
 
 def main() -> None:

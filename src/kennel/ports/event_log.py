@@ -88,3 +88,10 @@ class EventLog(Protocol):
     async def verify(self, project: str, path: str) -> list[Fault]:
         """Where the stream disagrees with its hash chain; empty when it holds."""
         ...
+
+    async def trim(self, project: str, path: str, through: int) -> int:
+        """Deletes the events up to this offset and says how many; only after an event on the stream vouches for them.
+
+        The stream's last event stays. Readers from before the cut go on with the first event that is left.
+        """
+        ...

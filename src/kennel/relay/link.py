@@ -265,6 +265,10 @@ class GuestLink(asyncio.BufferedProtocol):
         state = await self._ask("session.state", session=session_id)
         return self._checked(lambda: answers.state(state))
 
+    async def plant(self, env: dict[str, str]) -> None:
+        """Variables that every command from now on is given, under its own."""
+        await self._ask("plant", env=env)
+
     def _checked(self, read: Callable[[], T]) -> T:
         try:
             return read()

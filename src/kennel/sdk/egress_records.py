@@ -26,6 +26,8 @@ class SecretView(Shape):
     pin: SecretPin
     created_at: str
     updated_at: str
+    refresh: str | None = None
+    rotated_at: str | None = None
     used_count: int = 0
     last_used_at: int | None = None
     last_used_by: str | None = None
@@ -34,6 +36,23 @@ class SecretView(Shape):
 
 class SecretList(Shape):
     secrets: list[SecretView]
+
+
+class ConnectionView(Shape):
+    """A GitHub connection: `kind` is `token` or `app`; its material is the secret it names."""
+
+    name: str
+    kind: str
+    secret: str
+    created_at: str
+    updated_at: str
+    rotated_at: str | None = None
+    used_count: int = 0
+    last_used_at: int | None = None
+
+
+class ConnectionList(Shape):
+    connections: list[ConnectionView]
 
 
 class ApprovalView(Shape):
@@ -67,3 +86,42 @@ class Finding(Shape):
     rule_key: str | None = None
     secret_path: str | None = None
     lane: str = "plain"
+
+
+class Replayed(Shape):
+    """A recorded request that a policy would decide otherwise: `was` and `would` are verdicts, `at` in Unix ms."""
+
+    offset: int
+    at: int
+    sandbox: str
+    method: str
+    url: str
+    was: str
+    would: str
+    code: str = ""
+    rule_key: str | None = None
+
+
+class Replay(Shape):
+    """What a policy would have done to recorded requests; `changed` holds the newest 500 that differ."""
+
+    considered: int
+    allow: int
+    deny: int
+    hold: int
+    differing: int
+    changed: list[Replayed]
+
+
+class HostCounters(Shape):
+    """A host's share of a project's traffic since the gateway started."""
+
+    host: str
+    requests: int
+    denied: int
+    bytes_out: int
+    bytes_in: int
+
+
+class HostList(Shape):
+    hosts: list[HostCounters]

@@ -73,11 +73,25 @@ class Pin(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbi
     headers: Annotated[list[Short], msgspec.Meta(min_length=1, max_length=20)] | None = None
 
 
+class Refresh(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """How the gateway gets new material for a secret whose material is a JSON object; what it gets is `accessToken`.
+
+    `oauth-refresh-token`: fields `refreshToken`, `clientId`, `clientSecret` unless the client is public; a token that
+    comes back rotated is kept. `oauth-client-credentials`: `clientId`, `clientSecret`. `github-app-installation`:
+    `appId`, `installationId`, `privateKey` (PEM). `endpoint` is the token endpoint, or the base URL of GitHub's API;
+    its origin must be one of the pin's.
+    """
+
+    strategy: Literal["oauth-refresh-token", "oauth-client-credentials", "github-app-installation"]
+    endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    scope: Short = ""
+
+
 class SealedSecret(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A secret's material as SQL keeps it: only the gateway that holds `kid`'s private key opens it.
 
-    `box` is base64; `offset` that of the event that stored it. Project, path, pin and offset are authenticated with
-    it, so a box that is moved to another name or pinned elsewhere does not open.
+    `box` is base64; `offset` that of the event that stored it. Project, path, pin, offset and refresh are
+    authenticated with it, so a box that is moved to another name or pinned elsewhere does not open.
     """
 
     path: Short
@@ -85,6 +99,7 @@ class SealedSecret(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     offset: int
     kid: Short
     box: str
+    refresh: Refresh | None = None
 
 
 class Denial(msgspec.Struct, frozen=True, rename="camel"):

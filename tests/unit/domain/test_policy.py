@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kennel.domain.policy import CompiledPolicy, Subject, parse_policy, replay
-from kennel.wire.egress import Record
+from kennel.domain.policy import CompiledPolicy, Subject, parse_policy
 from kennel.wire.errors import KennelError
 
 
@@ -111,30 +110,6 @@ def test_what_is_no_policy(value: Any) -> None:
     with pytest.raises(KennelError) as caught:
         parse_policy(value)
     assert caught.value.code == "VALIDATION_FAILED"
-
-
-def test_replay_tells_what_would_change() -> None:
-    rows = [
-        Record(
-            kind="decision",
-            host="a.example.com",
-            port=443,
-            method="GET",
-            url="https://a.example.com/x",
-            verdict="allow",
-        ),
-        Record(
-            kind="decision",
-            host="b.example.com",
-            port=443,
-            method="GET",
-            url="https://b.example.com/x",
-            verdict="allow",
-        ),
-        Record(kind="outcome", host="a.example.com"),
-    ]
-    changed = replay(policy(rule("r", "deny", hosts=["a.example.com"])), rows, lambda url: ("/x", None))
-    assert [(record.host, judged.verdict) for record, judged in changed] == [("a.example.com", "deny")]
 
 
 hosts = st.sampled_from(["a.example.com", "b.example.com", "x.a.example.com"])

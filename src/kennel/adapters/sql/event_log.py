@@ -198,6 +198,12 @@ class SqlEventLog:
         _check(project, path)
         return await self._reading(self._reader.verify, project, path)
 
+    async def trim(self, project: str, path: str, through: int) -> int:
+        """See the port."""
+        _check(project, path)
+        with step("trim", path):
+            return await self._reading(self._reader.trim, project, path, min(max(through, 0), MAX_OFFSET))
+
     async def close(self) -> None:
         """Commits what is queued, ends every follower with a gap, and lets the database go."""
         if self._closed:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Connection, Engine, delete, insert, or_, select
+import msgspec
+from sqlalchemy import Connection, Engine, delete, func, insert, or_, select
 
 from kennel.adapters.sql import tables
 from kennel.adapters.sql.rows import COLUMNS, to_event, to_link
-from kennel.domain.chain import Fault, Link, verify
+from kennel.domain.chain import TRIMMED, Fault, Link, verify
 from kennel.domain.event import Event
 from kennel.ports.event_log import Checkpoint
 from kennel.wire.errors import error
@@ -98,7 +99,32 @@ class Reader:
             if head is None:
                 raise error("STREAM_NOT_FOUND", f"there is no stream '{path}'")
             # appends that land meanwhile lie past the recorded head and are left out
-            return list(verify(self._links(connection, project, path, head[0]), (head[0], head[1]), (project, path)))
+            links, end = self._links(connection, project, path, head[0]), (head[0], head[1])
+            return list(verify(links, end, (project, path), self._base(connection, project, path)))
+
+    def _base(self, connection: Connection, project: str, path: str) -> tuple[int, str] | None:
+        """Up to where the stream was trimmed, and with which hash, as it says itself; None when it begins at 1."""
+        c = tables.events.c
+        here = (c.project == project, c.path == path)
+        first = connection.execute(select(func.min(c.offset)).where(*here)).scalar()
+        if first is None or first == 1:
+            return None
+        said = connection.execute(select(c.payload).where(*here, c.type == TRIMMED).order_by(c.offset.desc()))
+        for row in said:
+            payload = msgspec.json.decode(row[0])
+            if payload["through"] == first - 1:
+                return first - 1, str(payload["digest"])
+        return None
+
+    def trim(self, project: str, path: str, through: int) -> int:
+        """Deletes the events up to an offset, in one transaction; never the stream's last one."""
+        c = tables.events.c
+        with self._writing.begin() as connection:
+            kept = select(func.max(c.offset)).where(c.project == project, c.path == path).scalar_subquery()
+            done = connection.execute(
+                delete(tables.events).where(c.project == project, c.path == path, c.offset <= through, c.offset < kept)
+            )
+            return int(done.rowcount)
 
     def _links(self, connection: Connection, project: str, path: str, last: int) -> Iterator[tuple[Link, str]]:
         at = 0

@@ -55,6 +55,13 @@ class Trial(Model):
     headers: Annotated[dict[str, str], Field(max_length=100)] = {}
 
 
+class Trials(Model):
+    """A policy to try on what is recorded."""
+
+    policy: Rules
+    last: Annotated[int, Field(ge=1, le=10_000, description="recorded requests to look at, newest first")] = 1000
+
+
 class Decision(Model):
     """One answer for all requests of a batch, or one for each."""
 
@@ -73,8 +80,11 @@ async def get_rules(request: Request, project: ProjectName, _: Reader) -> Respon
 @router.put("/egress/rules", responses=answers(200, {"type": "object"}, *IN_PROJECT, *WITH_BODY, "PAYLOAD_TOO_LARGE"))
 async def put_rules(request: Request, project: ProjectName, body: Rules, who: Ruler) -> Response:
     """Replaces the policy; it holds from the next request on, and tunnels that lost leave are cut."""
-    policy = {k: v for k, v in body.model_dump(by_alias=True).items() if v is not None}
-    return json_response(await egress_of(request).set_rules(who, project, policy))
+    return json_response(await egress_of(request).set_rules(who, project, _plain(body)))
+
+
+def _plain(rules: Rules) -> dict[str, Any]:
+    return {k: v for k, v in rules.model_dump(by_alias=True).items() if v is not None}
 
 
 _LOG = answers(200, listing("events", ref("Event")), *IN_PROJECT)
@@ -118,6 +128,21 @@ async def trial(request: Request, project: ProjectName, body: Trial, _: Reader) 
     """What this request would meet: verdict, rule, reason, secret, lane; nothing is sent or looked up."""
     found = await egress_of(request).trial(project, body.sandbox, body.method, body.url, list(body.headers.items()))
     return json_response(found)
+
+
+@router.post("/egress/replay", responses=answers(200, ref("Replay"), *IN_PROJECT, *WITH_BODY, "PAYLOAD_TOO_LARGE"))
+async def replay(request: Request, project: ProjectName, body: Trials, _: Reader) -> Response:
+    """What this policy would have done to the last recorded requests; nothing changes."""
+    return json_response(await egress_of(request).replay(project, _plain(body.policy), body.last))
+
+
+_HOSTS = answers(200, listing("hosts", {"type": "object"}), *IN_PROJECT, "GATEWAY_UNAVAILABLE")
+
+
+@router.get("/egress/hosts", responses=_HOSTS)
+async def hosts(request: Request, project: ProjectName, _: Reader) -> Response:
+    """Requests, denials and bytes per host since the gateway started, the busiest first."""
+    return json_response({"hosts": await egress_of(request).hosts(project)})
 
 
 @router.get("/approvals", responses=answers(200, listing("approvals", ref("ApprovalView")), *IN_PROJECT))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Request
@@ -16,13 +16,21 @@ from kennel.api.fields import Model, ProjectName
 from kennel.api.openapi import IN_PROJECT, WITH_BODY, answers, listing, ref
 from kennel.api.services import egress_of
 from kennel.domain.principal import Principal
-from kennel.wire.egress import Pin
+from kennel.wire.egress import Pin, Refresh
 
 router = APIRouter(prefix="/v1/projects/{project}", tags=["secrets"], route_class=StrictRoute)
 
 Owner = Annotated[Principal, Depends(allow("secrets"))]
 Name = Annotated[str, Path(description="the secret's path without `/secrets/`", max_length=512)]
 Short = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+
+
+class RefreshBy(Model):
+    """How the gateway gets new material: what it gets is the field `accessToken` of the secret."""
+
+    strategy: Literal["oauth-refresh-token", "oauth-client-credentials", "github-app-installation"]
+    endpoint: Short
+    scope: Annotated[str, StringConstraints(max_length=1024)] = ""
 
 
 class PutSecret(Model):
@@ -33,6 +41,7 @@ class PutSecret(Model):
     methods: Annotated[list[Short], Field(min_length=1, max_length=20)] | None = None
     path_prefix: Annotated[str, StringConstraints(pattern="^/", max_length=1024)] | None = None
     headers: Annotated[list[Short], Field(min_length=1, max_length=20)] | None = None
+    refresh: RefreshBy | None = None
 
 
 @router.get("/secrets", responses=answers(200, listing("secrets", ref("SecretView")), *IN_PROJECT))
@@ -49,8 +58,10 @@ async def list_secrets(request: Request, project: ProjectName, _: Owner) -> Resp
 )
 async def put(request: Request, project: ProjectName, name: Name, body: PutSecret, who: Owner) -> Response:
     """Stores or replaces a secret; its new pin is complete, nothing of the earlier one stays."""
-    pin = msgspec.convert({k: v for k, v in body.model_dump(by_alias=True).items() if k != "material" and v}, Pin)
-    found = await egress_of(request).secrets.put(who, project, f"/secrets/{name}", body.material, pin)
+    given = {k: v for k, v in body.model_dump(by_alias=True).items() if k not in ("material", "refresh") and v}
+    pin = msgspec.convert(given, Pin)
+    refresh = None if body.refresh is None else Refresh(**body.refresh.model_dump())
+    found = await egress_of(request).secrets.put(who, project, f"/secrets/{name}", body.material, pin, refresh)
     return json_response(found)
 
 

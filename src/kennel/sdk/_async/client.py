@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from kennel.sdk._async.egress import AsyncApprovals, AsyncEgress, AsyncSecrets
+from kennel.sdk._async.egress import AsyncApprovals, AsyncEgress, AsyncGithub, AsyncSecrets
 from kennel.sdk._async.images import AsyncImages
 from kennel.sdk._async.keys import AsyncKeys
 from kennel.sdk._async.projects import AsyncProjects
@@ -47,6 +47,7 @@ class AsyncKennel:
         self.secrets = AsyncSecrets(self._transport, address.project)
         self.egress = AsyncEgress(self._transport, address.project)
         self.approvals = AsyncApprovals(self._transport, address.project)
+        self.github = AsyncGithub(self._transport, address.project)
         self.rooms = AsyncRooms(self._transport)
         self.images = AsyncImages(self._transport)
         self.projects = AsyncProjects(self._transport)

@@ -12,7 +12,18 @@ from typing import Any
 
 from kennel.sdk._async.following import AsyncFollowing
 from kennel.sdk._async.transport import AsyncTransport
-from kennel.sdk.egress_records import ApprovalList, ApprovalView, Finding, SecretList, SecretView
+from kennel.sdk.egress_records import (
+    ApprovalList,
+    ApprovalView,
+    ConnectionList,
+    ConnectionView,
+    Finding,
+    HostCounters,
+    HostList,
+    Replay,
+    SecretList,
+    SecretView,
+)
 from kennel.sdk.messages import event_of
 from kennel.sdk.names import segment
 from kennel.sdk.records import Event, EventList
@@ -34,13 +45,20 @@ class AsyncSecrets:
         methods: Sequence[str] | None = None,
         path_prefix: str | None = None,
         headers: Sequence[str] | None = None,
+        refresh: Mapping[str, str] | None = None,
     ) -> SecretView:
-        """Stores or replaces a secret and says where it may go (`https://api.example.com`)."""
+        """Stores or replaces a secret and says where it may go (`https://api.example.com`).
+
+        `refresh` is a strategy: `{"strategy": "oauth-refresh-token", "endpoint": "https://…/token"}`; the material is
+        then a mapping, and requests name its field `accessToken`.
+        """
         given = {"methods": methods, "headers": headers}
         body: dict[str, Any] = {name: list(value) for name, value in given.items() if value is not None}
         body |= {"material": material, "origins": list(origins)}
         if path_prefix is not None:
             body["pathPrefix"] = path_prefix
+        if refresh is not None:
+            body["refresh"] = dict(refresh)
         return await self._transport.call("PUT", self._of(path), SecretView, body=body, repeat=True)
 
     async def get(self, path: str) -> SecretView:
@@ -59,6 +77,43 @@ class AsyncSecrets:
         return self._route + "".join(f"/{segment(part)}" for part in path.removeprefix("/secrets/").split("/"))
 
 
+class AsyncGithub:
+    """A project's GitHub connections; the first by name is planted in its sandboxes as `GH_TOKEN`."""
+
+    def __init__(self, transport: AsyncTransport, project: str) -> None:
+        self._transport = transport
+        self._route = f"/v1/projects/{segment(project)}/connections/github"
+
+    async def connect(
+        self,
+        name: str,
+        *,
+        token: str | None = None,
+        app_id: str | None = None,
+        installation_id: str | None = None,
+        private_key: str | None = None,
+    ) -> ConnectionView:
+        """Makes or replaces a connection: of a token, or of an app's installation (its private key as PEM)."""
+        given = {"token": token, "appId": app_id, "installationId": installation_id, "privateKey": private_key}
+        body = {key: value for key, value in given.items() if value is not None}
+        return await self._transport.call("PUT", self._of(name), ConnectionView, body=body, repeat=True)
+
+    async def get(self, name: str) -> ConnectionView:
+        """One; NOT_FOUND."""
+        return await self._transport.call("GET", self._of(name), ConnectionView, repeat=True)
+
+    async def list(self) -> builtins.list[ConnectionView]:
+        """All, by name."""
+        return (await self._transport.call("GET", self._route, ConnectionList, repeat=True)).connections
+
+    async def disconnect(self, name: str) -> None:
+        """Forgets a connection; NOT_FOUND."""
+        await self._transport.call("DELETE", self._of(name), type(None))
+
+    def _of(self, name: str) -> str:
+        return f"{self._route}/{segment(name)}"
+
+
 class AsyncEgress:
     """A project's rules and audit."""
 
@@ -71,12 +126,35 @@ class AsyncEgress:
         return await self._transport.call("GET", f"{self._route}/rules", dict[str, Any], repeat=True)
 
     async def set_rules(
-        self, rules: Sequence[Mapping[str, Any]], *, default: str | None = None, audit_only: bool | None = None
+        self,
+        rules: Sequence[Mapping[str, Any]],
+        *,
+        default: str | None = None,
+        audit_only: bool | None = None,
+        approvers: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """Replaces the whole policy; the rules' form is the API's (camelCase)."""
-        given = {"default": default, "auditOnly": audit_only}
-        body: dict[str, Any] = {"rules": list(rules)} | {k: v for k, v in given.items() if v is not None}
+        """Replaces the whole policy; the rules' form is the API's (camelCase).
+
+        `approvers` are P-256 public keys (PEM): with any, an approving decision needs a signature of one of them.
+        """
+        body = _policy(rules, default, audit_only, approvers)
         return await self._transport.call("PUT", f"{self._route}/rules", dict[str, Any], body=body, repeat=True)
+
+    async def replay(
+        self,
+        rules: Sequence[Mapping[str, Any]],
+        *,
+        default: str | None = None,
+        audit_only: bool | None = None,
+        last: int = 1000,
+    ) -> Replay:
+        """What this policy would have done to the last recorded requests; nothing changes."""
+        body = {"policy": _policy(rules, default, audit_only, None), "last": last}
+        return await self._transport.call("POST", f"{self._route}/replay", Replay, body=body, repeat=True)
+
+    async def hosts(self) -> list[HostCounters]:
+        """Requests and bytes per host since the gateway started, the busiest first."""
+        return (await self._transport.call("GET", f"{self._route}/hosts", HostList, repeat=True)).hosts
 
     async def log(self, *, after: int = 0, limit: int = 500) -> list[Event]:
         """The audit after an offset, oldest first, at most 500."""
@@ -92,6 +170,13 @@ class AsyncEgress:
         """What this request of this sandbox would meet; nothing is sent."""
         body = {"sandbox": sandbox, "method": method, "url": url, "headers": dict(headers or {})}
         return await self._transport.call("POST", f"{self._route}/test", Finding, body=body, repeat=True)
+
+
+def _policy(
+    rules: Sequence[Mapping[str, Any]], default: str | None, audit_only: bool | None, approvers: Sequence[str] | None
+) -> dict[str, Any]:
+    given = {"default": default, "auditOnly": audit_only, "approvers": None if approvers is None else list(approvers)}
+    return {"rules": list(rules)} | {name: value for name, value in given.items() if value is not None}
 
 
 class AsyncApprovals:

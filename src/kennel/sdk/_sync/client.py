@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from kennel.sdk._sync.egress import Approvals, Egress, Secrets
+from kennel.sdk._sync.egress import Approvals, Egress, Github, Secrets
 from kennel.sdk._sync.images import Images
 from kennel.sdk._sync.keys import Keys
 from kennel.sdk._sync.projects import Projects
@@ -48,6 +48,7 @@ class Kennel:
         self.secrets = Secrets(self._transport, address.project)
         self.egress = Egress(self._transport, address.project)
         self.approvals = Approvals(self._transport, address.project)
+        self.github = Github(self._transport, address.project)
         self.rooms = Rooms(self._transport)
         self.images = Images(self._transport)
         self.projects = Projects(self._transport)
