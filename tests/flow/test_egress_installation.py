@@ -214,16 +214,29 @@ def test_a_connection_is_planted_and_git_uses_it(walled: Walled) -> None:
     assert walled.run("echo $GH_TOKEN") == "mine\n"
     walled.ask(lambda itx: itx.sandboxes.get("box").set_env_vars({"GH_TOKEN": None}))
     assert "install-10" in walled.run("echo $GH_TOKEN")
-    walled.kill("control")
-    walled.kill("gateway")
-    soon(lambda: "well" in _tried(walled, f"{GIT} && echo well"))
-    assert len([r for s in walled.world.servers for r in s.requests if b"access_tokens" in r]) == 1
     assert walled.holding(CANARY.encode()) == []
     walled.ask(lambda itx: [itx.github.disconnect(view.name) for view in itx.github.list()])
 
 
+@pytest.mark.full
+def test_a_minted_token_survives_control_and_gateway(walled: Walled) -> None:
+    walled.world.site("github.com", "api.github.com", handler=github)
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    walled.ask(lambda itx: itx.github.connect("app", app_id="7", installation_id="42", private_key=key.decode()))
+    restarted(walled)
+    assert walled.run(f"{GIT} && echo well") == "well\n"
+    walled.kill("control")
+    walled.kill("gateway")
+    soon(lambda: "well" in _tried(walled, f"{GIT} && echo well"))
+    assert len([r for s in walled.world.servers for r in s.requests if b"access_tokens" in r]) == 1
+    walled.ask(lambda itx: itx.github.disconnect("app"))
+
+
 JAVA = (
-    "import java.net.*; import java.net.http.*; public class Get { public static void main(String[] a) throws Exception {"
+    "import java.net.*; import java.net.http.*;"
+    " public class Get { public static void main(String[] a) throws Exception {"
     " System.out.println(HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(a[0])).build(),"
     " HttpResponse.BodyHandlers.ofString()).body()); } }"
 )
@@ -238,7 +251,12 @@ TRUSTING = {
 }
 
 
-@pytest.mark.parametrize("program", TRUSTING)
+SLOW = {"node", "java"}
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=[pytest.mark.full] if name in SLOW else []) for name in TRUSTING]
+)
 def test_programs_trust_the_gateway_without_being_told(walled: Walled, program: str) -> None:
     if not walled.run(f"command -v {program}"):
         pytest.skip(f"the image has no {program}")
