@@ -224,7 +224,7 @@ def test_closing_the_socket_kills_the_tree(box: Sandbox) -> None:
 
 
 def test_binary_frames_carry_two_hundred_megabytes_a_second(box: Sandbox) -> None:
-    """The budget is 200 MB/s; half of it here, on a machine that other work shares."""
+    """The budget is 200 MB/s; a third of it is asked for here, and less by as much as the machine does besides."""
     best = 0.0
     for _ in range(3):
         count, began = 0, time.monotonic()
@@ -232,7 +232,7 @@ def test_binary_frames_carry_two_hundred_megabytes_a_second(box: Sandbox) -> Non
             count = sum(len(event.data) for event in command)
         assert count == 200_000_000
         best = max(best, count / 1e6 / (time.monotonic() - began))
-    assert best > 60, f"{best:.0f} MB/s"
+    assert best > 200 / within(3), f"{best:.0f} MB/s"
 
 
 def test_a_key_is_needed_and_may_stand_in_a_subprotocol(installation: Installation, box: Sandbox) -> None:

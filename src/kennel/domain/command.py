@@ -19,12 +19,13 @@ class Command:
     """One run: `timeout_ms` milliseconds or None for no limit; `max_bytes` kept per output stream (the head).
 
     `env` is the whole environment on top of the guest's own minimal one (PATH, HOME, LANG); `user` is a
-    name, a uid, or `uid:gid` inside the sandbox; `session_id` runs it in that persistent shell instead.
+    name, a uid, or `uid:gid` inside the sandbox; `session_id` runs it in that persistent shell instead. No `cwd` means
+    DEFAULT_CWD, and in a session where its shell is.
     """
 
     command: str | None = None
     argv: tuple[str, ...] | None = None
-    cwd: str = DEFAULT_CWD
+    cwd: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     stdin: bytes = b""
     timeout_ms: int | None = None

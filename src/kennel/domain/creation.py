@@ -12,7 +12,7 @@ from typing import Any
 
 from kennel.domain import idle, leave_out, names
 from kennel.domain.claim import Claim
-from kennel.domain.command import Command, Outcome
+from kennel.domain.command import DEFAULT_CWD, Command, Outcome
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import NewEvent, fact
 from kennel.domain.instance_type import INSTANCE_TYPES
@@ -149,10 +149,11 @@ def started(exec_id: str, command: Command) -> dict[str, Any]:
     text = command.command if command.command is not None else " ".join(command.argv or ())
     # A lone surrogate is legal JSON but no text that a log can keep.
     logged = text[:COMMAND_LOGGED].encode(errors="backslashreplace").decode()
+    cwd = command.cwd if command.session_id is not None else command.cwd or DEFAULT_CWD
     return {
         "execId": exec_id,
         "command": logged[:COMMAND_LOGGED],
-        "cwd": command.cwd,
+        **({} if cwd is None else {"cwd": cwd}),
         **({"timeoutMs": command.timeout_ms} if command.timeout_ms else {}),
     }
 

@@ -268,12 +268,12 @@ class RunCall(Call):
 
 
 def words(command: Command, stdin: bool) -> dict[str, Any]:
-    """The OPEN of a command. In a session the default directory means the session's own."""
+    """The OPEN of a command."""
     told: dict[str, Any] = {"op": "exec", "stdin": stdin, "max_bytes": command.max_bytes}
     if command.session_id is not None:
         told |= {"op": "session.exec", "session": command.session_id}
-    if command.session_id is None or command.cwd != DEFAULT_CWD:
-        told["cwd"] = command.cwd
+    if command.session_id is None or command.cwd is not None:
+        told["cwd"] = command.cwd or DEFAULT_CWD
     if command.argv is not None:
         told["argv"] = list(command.argv)
     optional = {

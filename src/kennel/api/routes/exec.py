@@ -38,7 +38,7 @@ from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import IN_PROJECT, OF_EXEC, OF_NODE, OF_SANDBOX, WITH_BODY, answers, ref
 from kennel.api.services import running_of, services_of
 from kennel.control.exec_stream import MAX_LINGER
-from kennel.domain.command import DEFAULT_CWD, DEFAULT_MAX_BYTES, Command
+from kennel.domain.command import DEFAULT_MAX_BYTES, Command
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
 
@@ -61,6 +61,8 @@ def given(name: str) -> dict[str, Any]:
 class ExecRequest(Model):
     """A command: `command` by a shell or `argv` without one. `timeout` is milliseconds; null means no limit.
 
+    Without `cwd` it runs in /workspace, in a session where its shell is. A variable of `env` that is null is not given.
+
     Of a stream: `linger` is how many milliseconds it may run on without a connection; `maxBytes` does not count.
     """
 
@@ -73,7 +75,7 @@ class ExecRequest(Model):
         Annotated[list[Argument], Field(min_length=1, max_length=4096, fail_fast=True, json_schema_extra=PROGRAM)]
         | None
     ) = None
-    cwd: AbsolutePath = DEFAULT_CWD
+    cwd: AbsolutePath | None = None
     env: Environment = {}
     stdin: Annotated[str, StringConstraints(max_length=MAX_EXEC_BODY)] = ""
     stdin_encoding: Literal["utf8", "base64"] = "utf8"
