@@ -123,7 +123,7 @@ async def test_a_call_from_open_to_exit(script: Script) -> None:
 
 @pytest.mark.anyio
 async def test_a_session_keeps_its_own_directory_unless_told(script: Script) -> None:
-    for cwd, told in (("/workspace", None), ("/etc", "/etc")):
+    for cwd, told in ((None, None), ("/workspace", "/workspace"), ("/etc", "/etc")):
         task = asyncio.create_task(script.link.exec(Command(command="x", session_id="s", cwd=cwd)))
         _, channel, payload = await script.hear()
         args = framing.read_control(payload)
