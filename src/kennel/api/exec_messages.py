@@ -6,7 +6,6 @@ become U+FFFD and the event says `lossy`.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -42,9 +41,9 @@ async def exec_messages(events: AsyncIterator[StreamEvent], encoding: str) -> As
 
 
 def output_body(data: bytes, encoding: str) -> dict[str, Any]:
-    """A piece of output as JSON."""
+    """A piece of output as JSON, for an encoder that writes bytes as base64."""
     if encoding == "base64":
-        return {"data": base64.b64encode(data).decode("ascii"), "encoding": "base64"}
+        return {"data": data, "encoding": "base64"}
     try:
         return {"data": data.decode()}
     except UnicodeDecodeError:
