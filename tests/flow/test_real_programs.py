@@ -1,4 +1,4 @@
-"""Real programs as people use them: an editor, git and pip with servers inside, a large file, a long silence."""
+"""Real programs as people use them: an editor, git, pip and npm with servers inside, a large file, a long silence."""
 
 from __future__ import annotations
 
@@ -108,6 +108,52 @@ def test_git_clone_and_pip_install_from_servers_inside(box: Sandbox) -> None:
     assert missing.exit_code == 1
     assert "No matching distribution" in missing.stderr
     server.kill()
+
+
+REGISTRY = r"""
+import base64, hashlib, io, json, os, tarfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+BASE = 'http://127.0.0.1:8097'
+made = io.BytesIO()
+with tarfile.open(fileobj=made, mode='w:gz') as archive:
+    manifest = json.dumps({'name': 'greeting', 'version': '1.2.0', 'main': 'index.js', 'bin': {'greet': 'bin.js'}})
+    program = "#!/usr/bin/env node\nconsole.log(require('./index.js'))\n"
+    for name, text in (('package.json', manifest), ('index.js', "module.exports = 'hello'\n"), ('bin.js', program)):
+        member = tarfile.TarInfo(f'package/{name}')
+        member.size, member.mode = len(text), 0o755
+        archive.addfile(member, io.BytesIO(text.encode()))
+package = made.getvalue()
+integrity = 'sha512-' + base64.b64encode(hashlib.sha512(package).digest()).decode()
+dist = {'tarball': f'{BASE}/greeting/-/greeting-1.2.0.tgz', 'integrity': integrity}
+about = {'name': 'greeting', 'dist-tags': {'latest': '1.2.0'}, 'versions': {
+    '1.2.0': {'name': 'greeting', 'version': '1.2.0', 'bin': {'greet': 'bin.js'}, 'dist': dist}}}
+class Registry(BaseHTTPRequestHandler):
+    def do_GET(self):
+        found = {'/greeting': json.dumps(about).encode(), '/greeting/-/greeting-1.2.0.tgz': package}.get(self.path)
+        self.send_response(200 if found else 404)
+        self.send_header('content-length', str(len(found or b'{}')))
+        self.end_headers()
+        self.wfile.write(found or b'{}')
+    def log_message(self, *words): pass
+os.makedirs('/workspace/site', exist_ok=True)
+with open('/workspace/site/package.json', 'w') as file:
+    json.dump({'name': 'site', 'version': '1.0.0', 'dependencies': {'greeting': '^1.0.0'}}, file)
+ThreadingHTTPServer(('127.0.0.1', 8097), Registry).serve_forever()
+"""
+
+
+def test_npm_ci_from_a_registry_inside(box: Sandbox) -> None:
+    if box.exec("command -v npm").exit_code:
+        pytest.skip("this machine has no npm to bring along")
+    registry = box.start_process(argv=["python3", "-c", REGISTRY])
+    registry.wait_for_port(8097, 30)
+    quiet = "--registry http://127.0.0.1:8097 --no-audit --no-fund --no-update-notifier"
+    locked = box.exec(f"npm install --package-lock-only {quiet}", cwd="/workspace/site", timeout=90)
+    assert locked.exit_code == 0, locked.stderr
+    clean = box.exec(f"npm ci {quiet}", cwd="/workspace/site", timeout=90)
+    assert clean.exit_code == 0, clean.stderr
+    assert box.exec("npx --no-install greet", cwd="/workspace/site", timeout=60).stdout == "hello\n"
+    registry.kill()
 
 
 def upload(box: Sandbox, folder: Path, size: int) -> None:
