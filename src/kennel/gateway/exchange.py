@@ -66,7 +66,7 @@ class Exchange:
 
     def start(self) -> None:
         """Judges the request; what needs nothing but a connection at hand is sent before this returns."""
-        self._describe()
+        judge.describe(self.context, self.place, self.incoming, self.record)
         try:
             found, judged = self._judge_head()
             lane = judge.lane_of(
@@ -86,14 +86,6 @@ class Exchange:
             self._failed(failure)
             return
         self._spawn(self._slow(found, judged, lane))
-
-    def _describe(self) -> None:
-        place, incoming, record = self.place, self.incoming, self.record
-        record.request, record.sandbox = self.context.number(), place.sandbox.path or place.sandbox.id
-        record.host, record.port = place.host, place.port
-        record.method, record.url = incoming.method, place.url(incoming.target)[:4096]
-        if place.sandbox.project is not None:
-            record.project = place.sandbox.project.name
 
     def _judge_head(self) -> tuple[Survey, Judgement]:
         place, incoming = self.place, self.incoming
@@ -412,7 +404,7 @@ class Exchange:
             self._answer_refusal(refused)
             return
         if not record.request:
-            self._describe()
+            judge.describe(self.context, self.place, self.incoming, record)
         record.verdict, record.code, record.detail = "deny", refused.code, refused.detail[:1000]
         record.rule_key = refused.rule_key
         self._spawn(self._refuse(refused))

@@ -21,8 +21,8 @@ from kennel.domain.substitution import Survey, survey
 from kennel.gateway import strategies
 from kennel.gateway.context import Context
 from kennel.gateway.registry import Project, Sandbox
-from kennel.gateway.request_reader import Header
-from kennel.wire.egress import Pin, SealedSecret
+from kennel.gateway.request_reader import Header, Incoming
+from kennel.wire.egress import Pin, Record, SealedSecret
 
 _DEFAULT = {"http": 80, "https": 443}
 
@@ -48,6 +48,22 @@ class Place:
 
     def url(self, target: Target | None) -> str:
         return f"{self.scheme}://{self.authority}{target.raw if target else ''}"
+
+
+_OVERRIDES = frozenset((b"x-http-method-override", b"x-http-method", b"x-method-override"))
+
+
+def describe(context: Context, place: Place, incoming: Incoming, record: Record) -> None:
+    """Puts on a record what is asked for. A field that names another method is reported: some hosts obey it."""
+    record.request, record.sandbox = context.number(), place.sandbox.path or place.sandbox.id
+    record.host, record.port = place.host, place.port
+    record.method, record.url = incoming.method, place.url(incoming.target)[:4096]
+    if place.sandbox.project is not None:
+        record.project = place.sandbox.project.name
+    for name, value in incoming.headers:
+        if name in _OVERRIDES:
+            shown = value[:32].decode("ascii", "backslashreplace")
+            record.detail = f"the field {name.decode()} asks the host for the method {shown}"
 
 
 def require_authority(place: Place, host: bytes) -> None:
