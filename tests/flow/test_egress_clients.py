@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_gateway import Sandbox
+from egress_room import VALUE, Room, need
 from egress_world import Heard, reply
 
 if TYPE_CHECKING:
@@ -23,23 +22,6 @@ pytest_plugins = ["egress_fixtures"]
 pytestmark = pytest.mark.root
 
 HOST = "files.example.com"
-VALUE = "value-of-the-secret"
-
-
-class Room:
-    """Runs programs where a sandbox's processes would: its network, its resolver, the gateway's authority."""
-
-    def __init__(self, box: Sandbox, folder: Path) -> None:
-        self.box, self.folder = box, folder
-        (folder / "resolv.conf").write_text("nameserver 198.18.0.1\n")
-        self.roots = folder / "roots.pem"
-        self.roots.write_text(box.gateway.control.facts["authority"])
-
-    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
-        script = f'mount --bind {self.folder}/resolv.conf /etc/resolv.conf && exec "$@"'
-        entered = ["nsenter", f"--net={self.box.handle}", "unshare", "-m", "sh", "-c", script, "sh", *words]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8", **variables}
-        return subprocess.run(entered, capture_output=True, timeout=60, env=environment, cwd=self.folder, check=False)
 
 
 @pytest.fixture
@@ -56,11 +38,6 @@ def room(desk: Desk, tmp_path: Path) -> Room:
     made = Room(desk.box, tmp_path)
     made.site = site  # type: ignore[attr-defined]
     return made
-
-
-def need(program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"no {program} here")
 
 
 def test_66_curl(desk: Desk, room: Room) -> None:

@@ -20,7 +20,7 @@ from kennel.api.services import ApiSettings, Services
 
 HEADERS = {"Authorization": "Bearer admin", "Host": "localhost"}
 REFUSALS = [400, 401, 403, 404, 405, 409, 413, "5xx"]
-AWAY = tuple(f"/v1/projects/{{project}}/{noun}" for noun in ("secrets", "egress", "approvals"))
+AWAY = tuple(f"/v1/projects/{{project}}/{noun}" for noun in ("secrets", "egress", "approvals", "connections"))
 CONFIG = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
 
 
