@@ -53,11 +53,15 @@ class Authority:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         context.set_alpn_protocols(["http/1.1"])
-        _load_chain(context, self._leaf(host) + self.pem.encode() + self._leaf_pem)
+        _load_chain(context, self.chain(host))
         self._contexts[host] = (context, time.monotonic() + _REFRESH)
         while len(self._contexts) > _CACHED:
             self._contexts.popitem(last=False)
         return context
+
+    def chain(self, host: str) -> bytes:
+        """A leaf for this name, the authority's certificate, and the leaf's key (PEM)."""
+        return self._leaf(host) + self.pem.encode() + self._leaf_pem
 
     def _leaf(self, host: str) -> bytes:
         now = datetime.datetime.now(datetime.UTC)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kennel import Kennel
-from kennel.bench import cli, figures, files, log, snapshot, stream, tti, wake
+from kennel.bench import cli, egress, figures, files, log, snapshot, stream, tti, wake
 from kennel.bench import exec as exec_bench
 from kennel.bench import interpreter as interpreter_bench
 
@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[Kennel, Path, bool], figures.Report]] = {
     "files": lambda itx, _, full: files.measure(itx, full=full),
     "cli": lambda _, data, __: cli.measure(data),
     "log": lambda *_: log.measure(),
+    "egress": lambda *_: egress.measure(),
     "snapshot": lambda itx, *_: snapshot.measure(itx),
     "wake": lambda itx, _, full: wake.measure(itx, full=full),
 }
