@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from fake_interpreter import FakeInterpreter
 from kennel.control.exec_stream import StreamEvent
 from kennel.control.exposed import Preview
 from kennel.domain.process import LogPiece, ProcessExit, ProcessFacts, TerminalFacts
@@ -137,3 +138,4 @@ class FakeRunning:
         self.processes = FakeProcesses()
         self.terminals = FakeTerminals()
         self.ports = FakePorts()
+        self.interpreter = FakeInterpreter()

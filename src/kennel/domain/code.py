@@ -20,6 +20,8 @@ EventKind = Literal["start", "stdout", "stderr", "result", "error", "clear", "en
 
 LANGUAGES: tuple[Language, ...] = ("python", "javascript", "typescript")
 _ALIASES: dict[str, Language] = {"python3": "python", "js": "javascript", "node": "javascript", "ts": "typescript"}
+LANGUAGE_NAMES = (*LANGUAGES, *_ALIASES)
+"""What a language may be called."""
 CONTEXT_ID = r"c-[0-9a-f]{8}-[0-9a-f]{12}"
 _CONTEXT = re.compile(CONTEXT_ID)
 FIELDS = {

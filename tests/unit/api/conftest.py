@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
+from fake_backups import FakeBackups
 from fake_files import FakeFiles, FakeGit
 from fake_snapshots import FakeSnapshots
 from kennel.api.app import create_app
@@ -31,6 +32,7 @@ from kennel.domain.room import Habits
 from kennel.domain.sandbox import Projection
 from kennel.domain.turn import Message
 from kennel.wire.errors import error
+from kennel.wire.node import Counters
 from kennel.wire.results import SandboxView
 from running_fakes import FakeRunning
 
@@ -414,11 +416,15 @@ def make_world(settings: ApiSettings | None = None) -> World:
     async def images() -> Sequence[dict[str, str]]:
         return [{"name": "host", "digest": "sha256:00"}]
 
+    async def usage(_: str) -> Counters:
+        return Counters(1.5, 1000, 7, 0, 3000, 4000)
+
     world = World(sandboxes, keys, rooms, streams, observation, None)
     services = Services(
         sandboxes=sandboxes, keys=keys, projects=FakeProjects(), rooms=rooms, streams=streams,
-        observation=observation, images=images, healthy=lambda: world.healthy,
+        observation=observation, images=images, usage=usage, healthy=lambda: world.healthy,
         files=world.files, git=world.git, snapshots=world.snapshots, running=FakeRunning(),  # type: ignore[arg-type]
+        backups=FakeBackups(),  # type: ignore[arg-type]
     )  # fmt: skip
     world.app = create_app(services, settings or ApiSettings())
     return world

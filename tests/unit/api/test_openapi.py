@@ -24,12 +24,20 @@ AWAY = tuple(f"/v1/projects/{{project}}/{noun}" for noun in ("secrets", "egress"
 CONFIG = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
 
 
-def operations() -> list[tuple[str, str]]:
-    """Every (path, method) of the document; making it needs no service."""
+def made() -> dict[str, Any]:
+    """The document; making it needs no service."""
     nothing: Any = None
     services = Services(nothing, nothing, nothing, nothing, nothing, nothing, nothing)
-    paths = document(create_app(services, ApiSettings()))["paths"]
-    return [(path, method) for path, item in paths.items() for method in item]
+    return document(create_app(services, ApiSettings()))
+
+
+DOCUMENT = made()
+"""Made once: each application makes the same, in 0.7 s, which was half of the time of 150 tests."""
+
+
+def operations() -> list[tuple[str, str]]:
+    """Every (path, method) of the document."""
+    return [(path, method) for path, item in DOCUMENT["paths"].items() for method in item]
 
 
 def wrong(case: Any, *parts: ParameterLocation) -> bool:
@@ -58,7 +66,8 @@ def beyond(case: Any) -> list[Any]:
 
 def check(app: Any, path: str, method: str, examples: int) -> None:
     """Sends generated requests, right and wrong ones, and holds every answer against the document."""
-    schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=HEADERS, config=CONFIG)
+    schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
+    schema.app = app
     both = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     for mode in both:
 

@@ -22,7 +22,7 @@ from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing
 from kennel.api.routes.exec import MAX_TIMEOUT_MS, wants_events
 from kennel.api.services import running_of
-from kennel.domain.code import CONTEXT_ID, LANGUAGES, NewContext, language_of
+from kennel.domain.code import CONTEXT_ID, LANGUAGE_NAMES, LANGUAGES, NewContext, language_of
 from kennel.domain.command import DEFAULT_CWD
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
@@ -77,7 +77,7 @@ _OF_LANGUAGE = ("PYTHON_NOT_AVAILABLE", "JAVASCRIPT_NOT_AVAILABLE", "NOT_SUPPORT
 class CreateContext(Model):
     """A new context. `python` is an interpreter in the sandbox, such as `/workspace/.venv/bin/python`."""
 
-    language: Annotated[str, StringConstraints(max_length=40)] = "python"
+    language: Annotated[str, Field(max_length=40, json_schema_extra={"enum": list(LANGUAGE_NAMES)})] = "python"
     cwd: AbsolutePath = DEFAULT_CWD
     env: Environment = {}
     python: AbsolutePath | None = None

@@ -1,0 +1,56 @@
+"""Owns a scripted stand-in for code contexts, for tests of the API alone: one Python context, whose cells print."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from kennel.domain.code import CodeEvent, ContextFacts, NewContext
+from kennel.wire.errors import error
+
+CONTEXT = "00ff00ff-0123456789abcdef"
+
+
+def context(**changes: Any) -> ContextFacts:
+    """A plausible context."""
+    fields: dict[str, Any] = {
+        "id": CONTEXT, "language": "python", "cwd": "/workspace", "state": "idle", "created": 1_700_000_000_000,
+        "used": 1_700_000_001_000, "execution_count": 1,
+    }  # fmt: skip
+    return ContextFacts(**{**fields, **changes})
+
+
+class FakeInterpreter:
+    """Knows the default contexts and none other."""
+
+    async def create(self, who: Any, project: str, path: str, asked: NewContext) -> ContextFacts:
+        return context(language=asked.language, cwd=asked.cwd)
+
+    async def list(self, project: str, path: str) -> list[ContextFacts]:
+        return [context()]
+
+    async def get(self, project: str, path: str, context_id: str) -> ContextFacts:
+        self._known(context_id)
+        return context()
+
+    async def delete(self, who: Any, project: str, path: str, context_id: str) -> None:
+        self._known(context_id)
+
+    async def interrupt(self, project: str, path: str, context_id: str) -> bool:
+        self._known(context_id)
+        return False
+
+    async def run(
+        self, who: Any, project: str, path: str, context_id: str, code: str, timeout_ms: int | None
+    ) -> AsyncIterator[CodeEvent]:
+        self._known(context_id)
+        yield CodeEvent(1, "start", {"contextId": CONTEXT, "executionCount": 1})
+        yield CodeEvent(2, "stdout", {"text": "out\n"})
+        yield CodeEvent(3, "end", {
+            "executionCount": 1, "status": "ok", "timedOut": False, "interrupted": False, "truncated": False,
+            "droppedBytes": 0, "durationMs": 1.5,
+        })  # fmt: skip
+
+    def _known(self, context_id: str) -> None:
+        if context_id != "python":
+            raise error("CONTEXT_NOT_FOUND", "there is no such context", admitted="no")
