@@ -56,7 +56,7 @@ def _policy(source: Path) -> dict[str, Any]:
 
 @app.command
 def replay(
-    policy: Path,
+    policy: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     last: Annotated[int, Parameter(help="How many recorded requests to look at.")] = 1000,
