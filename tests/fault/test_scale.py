@@ -145,6 +145,10 @@ def test_very_many_files_in_bounded_memory(roomy: Installation) -> None:
         through_sleep(roomy, box, "150,000 files")
         # Measured 0.8 s of CPU; the machine that tests may have other work.
         assert backups(roomy, box)[0]["frozenMs"] < 10_000
+        told = [e["payload"] for e in roomy.events(box.path) if e["type"] == "sandbox/backup-progress"]
+        assert "packing" in {each["phase"] for each in told}
+        assert max(each.get("names", 0) for each in told) > 10_000
+        assert len(told) < 30
         box.destroy()
 
 

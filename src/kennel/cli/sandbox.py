@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from kennel.cli import parcel, ports
 from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
+from kennel.cli.going import going
 from kennel.cli.output import advice_told, plain, show_fields, show_json, show_table
 
 if TYPE_CHECKING:
@@ -149,14 +150,20 @@ def show(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
 def start(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
     """Boot a sandbox now rather than at its next command."""
     with flags.client() as itx:
-        _report(itx.sandboxes.get(name).start(), flags)
+        box = itx.sandboxes.get(name)
+        with going(box):
+            view = box.start()
+        _report(view, flags)
 
 
 @app.command
 def sleep(name: Name, /, *, flags: Flags = DEFAULTS) -> None:
     """Put a sandbox to sleep: its files stay, its processes end."""
     with flags.client() as itx:
-        _report(itx.sandboxes.get(name).sleep(), flags)
+        box = itx.sandboxes.get(name)
+        with going(box):
+            view = box.sleep()
+        _report(view, flags)
 
 
 @app.command
@@ -218,7 +225,10 @@ def snapshot(
 ) -> None:
     """Take a snapshot of a sandbox's files; it may run meanwhile."""
     with flags.client() as itx:
-        _list_snapshots([itx.sandboxes.get(name).snapshot(title, ttl=ttl)], flags)
+        box = itx.sandboxes.get(name)
+        with going(box):
+            made = box.snapshot(title, ttl=ttl)
+        _list_snapshots([made], flags)
 
 
 @app.command
@@ -239,7 +249,10 @@ def rollback(
 ) -> None:
     """Make a sandbox's files those of a snapshot again; what runs in it ends."""
     with flags.client() as itx:
-        _report(itx.sandboxes.get(name).rollback(snapshot, before=before), flags)
+        box = itx.sandboxes.get(name)
+        with going(box):
+            view = box.rollback(snapshot, before=before)
+        _report(view, flags)
 
 
 @app.command

@@ -20,6 +20,7 @@ from typing import Any
 from kennel.control import leftovers
 from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
+from kennel.control.progress import Say, in_silence
 from kennel.control.projection import Projections
 from kennel.control.sandboxes import Sandboxes
 from kennel.control.workspaces import Asked
@@ -139,7 +140,7 @@ class Snapshots:
             wanted = await self._before(project, path, before)
         else:
             wanted = await self._one(project, path, id_ or "")
-        await self._here(wanted)
+        await self._here(wanted, self._fleet.workspaces.sayer(pet.at, who))
         await self._fleet.workspaces.require_room(wanted.stacks, claim.options.instance_type)
         payload: dict[str, Any] = {"backupId": wanted.id, **wanted.words()}
         async with pet.door.shut():
@@ -171,10 +172,10 @@ class Snapshots:
             )
         return found
 
-    async def _here(self, wanted: Snapshot) -> None:
+    async def _here(self, wanted: Snapshot, say: Say = in_silence) -> None:
         """Brings a snapshot's layers to this machine, and those of a point to the store: a pointer may move there."""
         layers = [layer for stack in wanted.stacks for layer in stack]
-        await self._fleet.workspaces.ensure(layers)
+        await self._fleet.workspaces.ensure(layers, say)
         if wanted.reason == snapshot.POINT:
             await self._fleet.workspaces.upload(layers)
 

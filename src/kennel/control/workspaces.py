@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from kennel.control.leftovers import Leftovers
+from kennel.control.progress import Moved, Say, in_silence, told
 from kennel.control.projection import Projections
 from kennel.domain import disk_room
 from kennel.domain.event import fact
@@ -108,7 +109,7 @@ class Workspaces:
             await self._node.drop_disk(at.sandbox)
         words = _start_words(at, state, hostname)
         try:
-            started = await self._start_or_build(words, state)
+            started = await self._start_or_build(words, state, self.sayer(at, who))
         except KennelError as failure:
             if failure.code not in UNFIT:
                 raise
@@ -125,18 +126,18 @@ class Workspaces:
         other = words.made_on is not None and started.image not in (None, words.made_on)
         return Woken(started.ran, restored, started.image, words.made_on if had and other else None)
 
-    async def _start_or_build(self, words: wire.Start, state: Projection) -> wire.Started:
+    async def _start_or_build(self, words: wire.Start, state: Projection, say: Say) -> wire.Started:
         try:
-            return await self._start(words)
+            return await self._start(words, say)
         except KennelError as failure:
             if failure.code != "SANDBOX_NOT_FOUND" or not words.fresh or state.birth_certificate is None:
                 raise
         # The machine lost it, and the last backup is all there is; what was not backed up is gone.
         birth = state.birth_certificate
         await self._node.build(words.sandbox, birth.instance_type, birth.image_digest, birth.isolation)
-        return msgspec.structs.replace(await self._start(words), new_disk=True)
+        return msgspec.structs.replace(await self._start(words, say), new_disk=True)
 
-    async def _start(self, words: wire.Start) -> wire.Started:
+    async def _start(self, words: wire.Start, say: Say) -> wire.Started:
         for _ in range(_TRIES):
             try:
                 return await self._node.start(words)
@@ -146,7 +147,7 @@ class Workspaces:
                 if failure.code != "LAYER_CORRUPT" and not missing:
                     raise
                 # A damaged one was set aside by node, so the next try finds it missing.
-                await self.fetch(missing)
+                await self.fetch(missing, say)
         raise error("LAYER_MISSING", "layers that were fetched are gone again")
 
     async def _record_failure(self, at: Address, who: Principal, place: Workspace, failure: KennelError) -> None:
@@ -187,6 +188,14 @@ class Workspaces:
     async def _append(self, at: Address, *events: Any) -> Projection:
         return await self._projections.append_and_fold(at.project, at.path, events)
 
+    def sayer(self, at: Address, who: Principal) -> Say:
+        """What puts the progress of long work on the sandbox's stream."""
+
+        async def say(body: dict[str, Any]) -> None:
+            await self._append(at, fact(who, "sandbox/backup-progress", body))
+
+        return say
+
     async def keep(self, at: Address, who: Principal, asked: Asked, *, live: bool) -> Projection:
         """Packs, uploads, and moves the pointer. What fails is recorded as `backup-failed` and raised."""
         seen = await self._projections.get(at.project, at.path)
@@ -199,18 +208,26 @@ class Workspaces:
             raise
 
     async def _keep(self, at: Address, seen: Projection, who: Principal, asked: Asked, live: bool) -> Projection:
-        begun = time.monotonic()
+        begun, say = time.monotonic(), self.sayer(at, who)
+
+        async def look() -> dict[str, Any]:
+            counters = await self._node.usage(at.sandbox)
+            return {"names": counters.packed_names, "bytes": counters.packed_bytes}
+
         with asked.leftovers.file() as listing:
             words = wire.Pack(at.sandbox, live, list(asked.leftovers.names))
-            packed = await self._pack(seen, words, listing)
+            async with told("packing", look, say):
+                packed = await self._pack(seen, words, listing)
         if packed is None:
             # Its disk was never mounted: it is as it was made.
             packed = wire.Packed(wire.Part(list(seen.workspace.layers)))
         parts = [part for part in (packed.workspace, packed.root, packed.usr) if part is not None]
         if asked.reason == "checkpoint" and _same(seen.workspace, packed):
             return seen
-        await self.upload(layer for part in parts for layer in part.stack)
         made = [part.made for part in parts if part.made is not None]
+        moved = Moved(sum(each.size for each in made))
+        async with told("uploading", moved.look, say):
+            await self.upload((layer for part in parts for layer in part.stack), moved)
         payload: dict[str, Any] = {
             "backupId": f"bk{secrets.token_hex(10)}",
             "layers": packed.workspace.stack,
@@ -311,19 +328,19 @@ class Workspaces:
         if refused is not None:
             raise refused
 
-    async def upload(self, layers: Iterable[str]) -> None:
+    async def upload(self, layers: Iterable[str], moved: Moved | None = None) -> None:
         """Brings layers of this machine to the blob store; those that are there already cost one look."""
         layers = list(dict.fromkeys(layers))
         self._want(layers)
-        await asyncio.gather(*(self._upload(layer) for layer in layers))
+        await asyncio.gather(*(self._upload(layer, moved or Moved()) for layer in layers))
 
-    async def _upload(self, layer: str) -> None:
+    async def _upload(self, layer: str, moved: Moved) -> None:
         async with self._places:
             if await self._blobs.exists(blob_name(layer)):
                 return
             descriptor = await self._node.open_layer(layer)
             try:
-                await self._blobs.put(blob_name(layer), descriptor)
+                await self._blobs.put(blob_name(layer), descriptor, moved.add)
             finally:
                 os.close(descriptor)
 
@@ -333,29 +350,31 @@ class Workspaces:
         if len(self.asked_for) > MAX_ASKED:
             self.asked_for = {layer: when for layer, when in self.asked_for.items() if now - when < ASKED_SECONDS}
 
-    async def ensure(self, layers: Iterable[str]) -> None:
+    async def ensure(self, layers: Iterable[str], say: Say = in_silence) -> None:
         """Fetches what is not on this machine; SNAPSHOT_MISSING when it cannot be had."""
         wanted = list(dict.fromkeys(layers))
         self._want(wanted)
         here = (await self._node.list_layers()).sizes if wanted else {}
         try:
-            await self.fetch([layer for layer in wanted if layer not in here])
+            await self.fetch([layer for layer in wanted if layer not in here], say)
         except KennelError as failure:
             if failure.code not in UNFIT:
                 raise
             why = f"the snapshot's files cannot be had: {failure.message}"
             raise error("SNAPSHOT_MISSING", why, details={"cause": failure.code}, admitted="no") from failure
 
-    async def fetch(self, layers: Sequence[str]) -> None:
+    async def fetch(self, layers: Sequence[str], say: Say = in_silence) -> None:
         """Brings layers of the blob store to this machine, verified."""
-        await asyncio.gather(*(self._fetch(layer) for layer in dict.fromkeys(layers)))
+        moved = Moved()
+        async with told("fetching", moved.look, say):
+            await asyncio.gather(*(self._fetch(layer, moved) for layer in dict.fromkeys(layers)))
 
-    async def _fetch(self, layer: str) -> None:
+    async def _fetch(self, layer: str, moved: Moved) -> None:
         async with self._places:
             written = await self._node.begin_import()
             try:
                 with step("fetch blob"):
-                    await self._blobs.get(blob_name(layer), written, MAX_LAYER)
+                    await self._blobs.get(blob_name(layer), written, MAX_LAYER, moved.add)
                 await self._node.commit_import(written, layer)
             finally:
                 os.close(written)

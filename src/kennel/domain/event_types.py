@@ -209,6 +209,10 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("sandbox/rolled-back", sandbox.RolledBack, _OWN, _LIFE, "the files are those of this earlier backup"),
         EventType("sandbox/compacted", sandbox.Compacted, _OWN, _LIFE, "the same files, as fewer layers"),
         EventType("sandbox/snapshot-deleted", sandbox.Backup, _OWN, _LIFE, "this snapshot is gone"),
+        EventType(
+            "sandbox/backup-progress", sandbox.BackupProgress, _OWN, _LIFE,
+            "a backup or restore of over two seconds goes on; told ever more rarely",
+        ),
         EventType("sandbox/backup-failed", sandbox.BackupFailed, _OWN, _LIFE, "no backup was made; the last stands"),
         EventType("sandbox/stopped", sandbox.Stopped, _OWN, _LIFE, "the sandbox runs no more"),
         EventType("sandbox/kill-requested", Nothing, _OWN, _LIFE, "a kill was asked for"),

@@ -183,6 +183,15 @@ class LeaveOut(Payload):
     patterns: Annotated[list[Short], msgspec.Meta(max_length=64)] | UnsetType = UNSET
 
 
+class BackupProgress(Payload):
+    """How far long work on the files is: names and bytes so far, and of how many, where that is known."""
+
+    phase: Literal["packing", "uploading", "fetching"]
+    bytes: Count
+    names: Count | UnsetType = UNSET
+    total: Count | UnsetType = UNSET
+
+
 class BackupFailed(Payload):
     error: str
 

@@ -89,6 +89,8 @@ class Units:
         self._locks = Locks()
         self._live: dict[str, int] = {}
         self._leaving: set[str] = set()
+        self._packed: dict[str, tuple[int, int]] = {}
+        """Names and bytes of the packs that go on."""
         for record in self.records.all():
             freezer.thaw(self.tree, self.group(record.sandbox))
             pid = runtime.pid(record.sandbox)
@@ -229,13 +231,17 @@ class Units:
             if running != live:
                 raise error("RESOURCE_BUSY", f"the sandbox {'runs' if running else 'does not run'}", admitted="no")
 
-            def look(*_: int) -> None:
+            def look(names: int, count: int) -> None:
+                self._packed[sandbox] = (names, count)
                 if sandbox in self._leaving:
                     raise error("OPERATION_INTERRUPTED", "the sandbox was stopped during the snapshot")
 
             stopper = Freezer(self.tree, self.group(sandbox)) if live else None
-            with self.uppers.opened(places, running=running):
-                return work(places, record, stopper, look)
+            try:
+                with self.uppers.opened(places, running=running):
+                    return work(places, record, stopper, look)
+            finally:
+                self._packed.pop(sandbox, None)
 
     def compare(self, old: list[str], new: list[str], sandbox: str | None) -> Difference:
         """What `new`, or the sandbox's workspace as it is now, has otherwise than `old`."""
@@ -352,6 +358,7 @@ class Units:
         places, group = self.places(sandbox), self.group(sandbox)
         record = self._record(sandbox)
         used = places.image.stat().st_blocks * 512 if places.image.exists() else 0
+        names, count = self._packed.get(sandbox, (0, 0))
         return Counters(
             cpu_seconds=cgroup.cpu_seconds(self.tree, group),
             memory=cgroup.memory(self.tree, group),
@@ -359,6 +366,8 @@ class Units:
             oom_kills=cgroup.oom_kills(self.tree, group),
             disk_used=used,
             disk_size=INSTANCE_TYPES[record.instance_type].disk,
+            packed_names=names,
+            packed_bytes=count,
         )
 
     def promised(self) -> Promised:

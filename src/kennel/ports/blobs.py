@@ -6,10 +6,12 @@ travel compressed and come back as they were; no call holds more than a few doze
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 import msgspec
+
+Moved = Callable[[int], None]
 
 
 class BlobInfo(msgspec.Struct, rename="camel", frozen=True):
@@ -26,14 +28,15 @@ class Blobs(Protocol):
     Every call refuses with BLOBS_UNAVAILABLE when the store does not answer, NO_SPACE when it is full.
     """
 
-    async def put(self, name: str, source: int) -> bool:
+    async def put(self, name: str, source: int, moved: Moved | None = None) -> bool:
         """Stores what the open file `source` holds, from its start (also a pipe: to its end); False if it was there.
 
+        `moved` is called with the bytes of each piece that was read, from any thread.
         The caller keeps the descriptor. A blob that is there is left as it is: names are digests or made to be unique.
         """
         ...
 
-    async def get(self, name: str, target: int, limit: int) -> int:
+    async def get(self, name: str, target: int, limit: int, moved: Moved | None = None) -> int:
         """Writes the blob to the open file or pipe `target`; its bytes. BLOB_NOT_FOUND, BLOB_CORRUPT.
 
         More than `limit` bytes are BLOB_CORRUPT: a small blob can claim to be vast.

@@ -233,7 +233,7 @@ class Unit(msgspec.Struct):
 
 
 class Counters(msgspec.Struct):
-    """Usage of one sandbox: bytes, seconds of CPU, counts."""
+    """Usage of one sandbox: bytes, seconds of CPU, counts; `packed_…` of the pack that goes on, if one does."""
 
     cpu_seconds: float = 0.0
     memory: int = 0
@@ -241,6 +241,8 @@ class Counters(msgspec.Struct):
     oom_kills: int = 0
     disk_used: int = 0
     disk_size: int = 0
+    packed_names: int = 0
+    packed_bytes: int = 0
 
 
 class Started(msgspec.Struct):

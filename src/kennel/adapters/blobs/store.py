@@ -19,7 +19,7 @@ from obstore import exceptions
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from kennel.adapters.blobs.transport import PIECE, Unpacked, compressed, unpacked
-from kennel.ports.blobs import BlobInfo
+from kennel.ports.blobs import BlobInfo, Moved
 from kennel.steps import step
 from kennel.wire.errors import KennelError, error
 
@@ -58,12 +58,12 @@ class ObjectBlobs:
     def __init__(self, store: ObjectStore, folder: Path | None) -> None:
         self._store, self._folder = store, folder
 
-    async def put(self, name: str, source: int) -> bool:
+    async def put(self, name: str, source: int, moved: Moved | None = None) -> bool:
         """As `Blobs.put`."""
         if await self.exists(name):
             await self._settle(name)  # whoever put it may have died before this
             return False
-        pieces = compressed(source)
+        pieces = compressed(source, moved)
         try:
             with step("put blob"):
                 fresh = await self._put(name, pieces)
@@ -94,9 +94,9 @@ class ObjectBlobs:
         """As `Blobs.unsqueezed`."""
         return unpacked(pieces, limit)
 
-    async def get(self, name: str, target: int, limit: int) -> int:
+    async def get(self, name: str, target: int, limit: int, moved: Moved | None = None) -> int:
         """As `Blobs.get`."""
-        unpacked = Unpacked(_checked(name), target, limit)
+        unpacked = Unpacked(_checked(name), target, limit, moved)
         try:
             found = await obstore.get_async(self._store, name)
             async for piece in found.stream(min_chunk_size=PIECE):

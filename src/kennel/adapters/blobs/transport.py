@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 import zstandard
 
+from kennel.ports.blobs import Moved
 from kennel.wire.errors import error
 
 PIECE = 1 << 20
@@ -21,10 +22,10 @@ _LEVEL = 3
 _MAX_WINDOW = 8 << 20
 
 
-async def compressed(source: int) -> AsyncIterator[bytes]:
+async def compressed(source: int, moved: Moved | None = None) -> AsyncIterator[bytes]:
     """The open file or pipe `source` as a frame, in pieces of about PIECE bytes."""
     squeeze = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
-    read = _reader(source)
+    read = _counted(_reader(source), moved)
     held: list[bytes] = []
     while True:
         piece, last = await asyncio.to_thread(_squeeze, squeeze, read)
@@ -39,6 +40,18 @@ async def compressed(source: int) -> AsyncIterator[bytes]:
 def _squeeze(squeeze: zstandard.ZstdCompressionObj, read: Callable[[], bytes]) -> tuple[bytes, bool]:
     data = read()
     return (squeeze.compress(data), False) if data else (squeeze.flush(), True)
+
+
+def _counted(read: Callable[[], bytes], moved: Moved | None) -> Callable[[], bytes]:
+    if moved is None:
+        return read
+
+    def counted() -> bytes:
+        data = read()
+        moved(len(data))
+        return data
+
+    return counted
 
 
 def _reader(source: int) -> Callable[[], bytes]:
@@ -64,9 +77,9 @@ def _reader(source: int) -> Callable[[], bytes]:
 class Unpacked:
     """Takes a frame piece by piece and writes what is in it to the open file or pipe `target`."""
 
-    def __init__(self, name: str, target: int, limit: int) -> None:
+    def __init__(self, name: str, target: int, limit: int, moved: Moved | None = None) -> None:
         self._frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
-        self._name, self._target, self._limit = name, target, limit
+        self._name, self._target, self._limit, self._moved = name, target, limit, moved
         self.bytes = 0
 
     async def take(self, piece: bytes) -> None:
@@ -85,6 +98,8 @@ class Unpacked:
             if self.bytes > self._limit:
                 raise self._corrupt(f"it holds more than {self._limit} bytes")
             write_all(self._target, data)
+            if self._moved is not None:
+                self._moved(len(data))
 
     def end(self) -> int:
         """The bytes written; refuses a frame that is not complete."""
