@@ -101,7 +101,7 @@ class Installation:
         found += [f"loop {p}" for p in Path("/sys/block").glob("loop*/loop/backing_file") if folder in _text(p)]
         # A hierarchy each (v1) or one for all (v2); not rglob, which fails on a group that goes while it looks.
         hierarchies = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*/")]
-        found += [f"cgroup {p}" for p in hierarchies if (p / "kennel" / name).is_dir()]
+        found += [f"cgroup {group}" for group in (p / "kennel" / name for p in hierarchies) if group.is_dir()]
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             words = _text(process)
             if folder in words:

@@ -32,6 +32,8 @@ def power_cut(installation: Restless) -> None:
         os.kill(pid, signal.SIGKILL)
     installation.process.wait()
     groups = [line.removeprefix("cgroup ") for line in installation.residue() if line.startswith("cgroup ")]
+    # All in them is killed: a group too high up would be this machine's own.
+    assert all(Path(group).parent.name == "kennel" for group in groups)
     deadline = time.monotonic() + 10
     while any("process" in line for line in installation.residue()) or any(_tasks(Path(group)) for group in groups):
         for group in groups:
