@@ -209,14 +209,9 @@ class Workspaces:
 
     async def _keep(self, at: Address, seen: Projection, who: Principal, asked: Asked, live: bool) -> Projection:
         begun, say = time.monotonic(), self.sayer(at, who)
-
-        async def look() -> dict[str, Any]:
-            counters = await self._node.usage(at.sandbox)
-            return {"names": counters.packed_names, "bytes": counters.packed_bytes}
-
         with asked.leftovers.file() as listing:
             words = wire.Pack(at.sandbox, live, list(asked.leftovers.names))
-            async with told("packing", look, say):
+            async with told("packing", lambda: self._packed_so_far(at), say):
                 packed = await self._pack(seen, words, listing)
         if packed is None:
             # Its disk was never mounted: it is as it was made.
@@ -248,6 +243,10 @@ class Workspaces:
         }
         payload |= {word: value for word, value in optional.items() if value is not None}
         return await self.move(at, seen, who, "sandbox/backup-created", payload)
+
+    async def _packed_so_far(self, at: Address) -> dict[str, Any]:
+        counters = await self._node.usage(at.sandbox)
+        return {"names": counters.packed_names, "bytes": counters.packed_bytes}
 
     async def _pack(self, seen: Projection, words: wire.Pack, listing: int | None) -> wire.Packed | None:
         place = seen.workspace
