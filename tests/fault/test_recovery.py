@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -38,7 +39,8 @@ def power_cut(installation: Restless) -> None:
     while any("process" in line for line in installation.residue()) or any(_tasks(Path(group)) for group in groups):
         for group in groups:
             for pid in _tasks(Path(group)):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # PID 1 of its sandbox takes it along
+                    os.kill(pid, signal.SIGKILL)
         assert time.monotonic() < deadline
         time.sleep(0.02)
     for _ in range(3):
