@@ -86,6 +86,7 @@ def test_what_does_not_last_gives_its_room_back_whatever_it_is(itx: Kennel, inst
     box.destroy()
 
 
+@pytest.mark.full
 def test_a_stop_in_the_middle_of_the_deleting_leaves_the_rest_to_the_next_start(
     itx: Kennel, installation: Installation
 ) -> None:
@@ -106,6 +107,7 @@ def upgradable() -> Iterator[Installation]:
     yield from make_installation(warm_pool="0")
 
 
+@pytest.mark.full
 def test_what_was_made_on_another_image_is_set_aside_and_the_workspace_stays(upgradable: Installation) -> None:
     paths = ("/sandboxes/was-packed", "/sandboxes/was-killed", "/sandboxes/never-ran")
     with upgradable.client() as itx:

@@ -32,6 +32,7 @@ touch -h -d '2001-02-03 04:05:06.123456789' absolute
 """
 
 
+@pytest.mark.full
 def test_a_tree_is_the_same_on_another_installation(
     itx: Kennel, installation: Installation, own_installation: Installation, tmp_path: Path
 ) -> None:

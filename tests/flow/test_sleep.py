@@ -34,6 +34,7 @@ _CHANGES = (
 )
 
 
+@pytest.mark.full
 def test_twenty_sleeps_keep_every_name_mode_owner_and_time(itx: Kennel, installation: Installation) -> None:
     dice, box = random.Random(7), itx.sandboxes.get("/sandboxes/twenty-sleeps").create()
     for cycle in range(20):
@@ -258,6 +259,7 @@ def test_a_sandbox_that_keeps_its_disk_has_what_was_installed(itx: Kennel, insta
     box.destroy()
 
 
+@pytest.mark.full
 def test_stacks_stay_shallow_enough_to_wake_for_ever(itx: Kennel, installation: Installation) -> None:
     box = itx.sandboxes.get("/sandboxes/shallow").create()
     for number in range(20):
