@@ -425,7 +425,7 @@ def run_matrix(installations: list[Restless], scenes: Iterable[str], part: int, 
 
 @pytest.mark.timeout(300)
 def test_a_third_of_the_boundaries(installations: list[Restless]) -> None:
-    run_matrix(installations, SCENES, 3, 75.0)
+    run_matrix(installations, SCENES, 3, 40.0)
 
 
 @pytest.mark.full

@@ -123,6 +123,7 @@ def test_a_lost_disk_is_told_and_harms_nobody_else(machine: Restless) -> None:
         assert lost.info().status == "destroyed"
 
 
+@pytest.mark.full
 def test_node_away_at_the_start_is_waited_for(machine: Restless) -> None:
     with machine.client() as itx:
         box = itx.sandboxes.get("main").create()
@@ -148,6 +149,7 @@ def test_the_loss_of_a_sandbox_while_node_is_away_is_recorded_after(machine: Res
         assert stopped == ["lost"]
 
 
+@pytest.mark.full
 def test_a_restless_installation_is_an_installation(machine: Restless) -> None:
     assert isinstance(machine, Installation)
     assert machine.census() == {}

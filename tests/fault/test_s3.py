@@ -59,6 +59,7 @@ def start(box: Any) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.full
 def test_a_machine_without_its_disk_has_everything_from_s3(stored: Installation) -> None:
     with stored.client() as itx:
         box = itx.sandboxes.get("/sandboxes/from-s3").create()
@@ -78,6 +79,7 @@ def test_a_machine_without_its_disk_has_everything_from_s3(stored: Installation)
         box.destroy()
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_while_a_pet_falls_asleep_keeps_its_disk(stored: Installation, line: Line) -> None:
     with stored.client() as itx:
         box = itx.sandboxes.get("/sandboxes/no-store").create()
@@ -106,6 +108,7 @@ def test_a_store_that_is_away_while_a_pet_falls_asleep_keeps_its_disk(stored: In
         box.destroy()
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_at_a_wake_fails_the_start_and_nothing_else(stored: Installation, line: Line) -> None:
     with stored.client() as itx:
         box = itx.sandboxes.get("/sandboxes/no-fetch").create()

@@ -161,6 +161,7 @@ def test_layers_are_fetched_again_and_a_start_without_them_fails_until_it_is_ask
         assert run(box, "ls") == "two\n"
 
 
+@pytest.mark.full
 def test_a_machine_that_lost_a_sandbox_makes_it_again_from_its_last_backup(own_installation: Installation) -> None:
     with own_installation.client() as itx:
         box = itx.sandboxes.get("/sandboxes/machine-lost").create()

@@ -148,6 +148,8 @@ class Person:
         while self.process.poll() is None:
             if select.select([self.master], [], [], 0.05)[0]:
                 self.got += os.read(self.master, 65536)
+        while select.select([self.master], [], [], 0)[0]:  # its last words, said between the two looks
+            self.got += os.read(self.master, 65536)
         assert termios.tcgetattr(self.slave) == self.before
         os.close(self.master)
         os.close(self.slave)

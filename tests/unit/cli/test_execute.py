@@ -92,6 +92,7 @@ def test_every_byte_passes_both_ways(kennel: Any, peer: Any) -> None:
     assert made.heard[-1] == {"type": "eof"}
 
 
+@pytest.mark.full
 def test_input_has_no_limit(kennel: Any, peer: Any) -> None:
     made = peer(lambda p, c: c.send(json.dumps(exit_of(len(p.listen(c)) // 1_000_000))))
     assert kennel("exec", "main", "--", "cat", input=bytes(33_000_000), KENNEL_URL=made.url).returncode == 33

@@ -12,6 +12,7 @@ from kennel.node import idmap
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: user namespaces with mappings are made")
 
 
+@pytest.mark.full
 def test_many_at_once_all_end_and_leave_no_child() -> None:
     made: list[bool] = []
 
