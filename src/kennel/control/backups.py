@@ -18,10 +18,11 @@ from functools import partial
 from typing import Any
 
 from kennel.control import leftovers
+from kennel.control.history import known
 from kennel.control.pipes import Pipe
 from kennel.control.projection import Projections
 from kennel.control.sandboxes import Sandboxes
-from kennel.control.snapshots import PAGE, Snapshots
+from kennel.control.snapshots import Snapshots
 from kennel.domain import backup, leave_out
 from kennel.domain.backup import RESTORED, SAVED, WORKSPACE, Archive
 from kennel.domain.event import fact
@@ -193,18 +194,7 @@ class Backups:
 
 async def book(events: EventLog, project: str, path: str) -> dict[str, Archive]:
     """The saved directories of one sandbox, by its stream."""
-    found, after = [], 0
-    while True:
-        try:
-            page = await events.read(project, path, after=after, types=backup.TYPES, limit=PAGE)
-        except KennelError as failure:
-            if failure.code != "STREAM_NOT_FOUND":
-                raise
-            page = []
-        found += page
-        if len(page) < PAGE:
-            return backup.fold(found)
-        after = page[-1].offset
+    return backup.fold(await known(events, project, path, backup.TYPES))
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from kennel.control.history import history
 from kennel.control.sandboxes import Sandboxes
 from kennel.domain.event import fact
 from kennel.domain.preview import new_token
@@ -25,7 +26,6 @@ _EXPOSED, _REVOKED = "sandbox/port-exposed", "sandbox/port-revoked"
 MOST_PORTS = 64
 _REVOKED_KEPT = 64
 """Of a sandbox's revoked previews, so many are told apart from addresses that never were."""
-_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +68,15 @@ class Exposed:
         """The exposed ports, by number, and the last previews that were revoked; of any sandbox that was created."""
         found: dict[int, Preview] = {}
         gone: deque[Preview] = deque(maxlen=_REVOKED_KEPT)
-        after = 0
-        while True:
-            events = await self._log.read(project, path, after=after, types=[_EXPOSED, _REVOKED], limit=_PAGE)
-            for event in events:
-                told, port = event.payload, event.payload["port"]
-                if event.type == _REVOKED:
-                    if port in found:
-                        gone.append(found.pop(port))
-                else:
-                    name, wake = told.get("name"), told.get("wake", False)
-                    found[port] = Preview(port, told["token"], name, wake, event.created_at)
-            if len(events) < _PAGE:
-                return sorted(found.values(), key=lambda preview: preview.port), tuple(gone)
-            after = events[-1].offset
+        async for event in history(self._log, project, path, [_EXPOSED, _REVOKED]):
+            told, port = event.payload, event.payload["port"]
+            if event.type == _REVOKED:
+                if port in found:
+                    gone.append(found.pop(port))
+            else:
+                name, wake = told.get("name"), told.get("wake", False)
+                found[port] = Preview(port, told["token"], name, wake, event.created_at)
+        return sorted(found.values(), key=lambda preview: preview.port), tuple(gone)
 
     async def get(self, project: str, path: str, port: int) -> Preview:
         """One; PORT_NOT_EXPOSED."""

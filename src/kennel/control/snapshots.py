@@ -20,6 +20,7 @@ from typing import Any
 from kennel.control import leftovers
 from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
+from kennel.control.history import known
 from kennel.control.progress import Say, in_silence
 from kennel.control.projection import Projections
 from kennel.control.sandboxes import Sandboxes
@@ -38,7 +39,6 @@ from kennel.wire.errors import KennelError, error
 from kennel.wire.node import Compare
 from kennel.wire.results import DiffView, PathChange, SandboxView, SnapshotView
 
-PAGE = 500
 MAX_PATHS = 10_000
 MAX_NAME = 256
 MAX_IMPORT = 64 << 30
@@ -278,18 +278,7 @@ class Snapshots:
 
 async def book(log: EventLog, project: str, path: str) -> dict[str, Snapshot]:
     """The snapshots of one sandbox, by its stream."""
-    events, after = [], 0
-    while True:
-        try:
-            page = await log.read(project, path, after=after, types=snapshot.TYPES, limit=PAGE)
-        except KennelError as failure:
-            if failure.code != "STREAM_NOT_FOUND":
-                raise
-            page = []
-        events += page
-        if len(page) < PAGE:
-            return snapshot.fold(events)
-        after = page[-1].offset
+    return snapshot.fold(await known(log, project, path, snapshot.TYPES))
 
 
 def _options(claim: Claim, state: Projection, keep_secrets: bool) -> CreateOptions:
