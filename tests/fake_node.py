@@ -44,6 +44,7 @@ class FakeNode:
     """Implements what control uses of ports.node."""
 
     def __init__(self) -> None:
+        self.image = "sha256:1"
         self.units: dict[str, Unit] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.calls: Counter[str] = Counter()
@@ -66,7 +67,7 @@ class FakeNode:
 
     async def resolve_image(self, image: str) -> str:
         await self._call("resolve_image")
-        return "sha256:1"
+        return self.image
 
     async def build(self, sandbox: str, instance_type: str, image_digest: str, isolation: str) -> None:
         await self._call("build")

@@ -19,6 +19,8 @@ from kennel.wire.node import Start
 log = logging.getLogger("kennel.pool")
 
 RETRY_SECONDS = 30.0
+ABSENT_SECONDS = 0.5
+"""Node starts beside control and is some seconds behind on a new machine: the first pets are not to wait for RETRY."""
 HOSTNAME = "kennel"
 _DEFAULT = CreateOptions()
 
@@ -30,6 +32,7 @@ class Pool:
         self._fleet = fleet
         self._size = size
         self._waiting: list[Live] = []
+        self._stale: list[Live] = []
         self._making: set[str] = set()
         self._digest = ""
         self._wanted = asyncio.Event()
@@ -45,12 +48,17 @@ class Pool:
         if not all(live.usable for live in self._waiting):
             self._waiting = [live for live in self._waiting if live.usable]
             self._wanted.set()
-        return {live.sandbox for live in self._waiting} | self._making
+        return {live.sandbox for live in self._waiting + self._stale} | self._making
 
     def take(self, options: CreateOptions, digest: str) -> Live | None:
         """A waiting container that fits, now the caller's; None when there is none."""
         fits = (options.instance_type, options.isolation) == (_DEFAULT.instance_type, _DEFAULT.isolation)
-        if not fits or options.persist != _DEFAULT.persist or options.origin is not None or digest != self._digest:
+        if not fits or options.persist != _DEFAULT.persist or options.origin is not None:
+            return None
+        if digest != self._digest:
+            if options.image == _DEFAULT.image:
+                # The default image is another now (the host installed something): those that wait fit nobody any more.
+                self._retire()
             return None
         while self._waiting:
             live = self._waiting.pop()
@@ -69,18 +77,20 @@ class Pool:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for live in self._waiting:
-            await live.release(error("OPERATION_INTERRUPTED", "Kennel is stopping"))
-            await self._remove(live.sandbox)
-        self._waiting.clear()
+        self._retire()
+        await self._discard()
 
     async def _refill(self) -> None:
         while True:
             self._wanted.clear()
             try:
+                await self._discard()
                 while len(self._waiting) < self._size:
                     await self._make()
             except Exception as refused:  # whatever it is, the pool must not stay empty for it
+                if isinstance(refused, KennelError) and refused.code == "NODE_UNAVAILABLE":
+                    await asyncio.sleep(ABSENT_SECONDS)
+                    continue
                 unforeseen = None if isinstance(refused, KennelError) else refused
                 log.info("no pet-in-waiting for now: %s", refused, exc_info=unforeseen)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -89,11 +99,14 @@ class Pool:
 
     async def _make(self) -> None:
         node = self._fleet.node
-        self._digest = await node.resolve_image(_DEFAULT.image)
+        digest = await node.resolve_image(_DEFAULT.image)
+        if digest != self._digest:
+            self._retire()
+            self._digest = digest
         sandbox = f"sb{secrets.token_hex(10)}"
         self._making.add(sandbox)
         try:
-            await node.build(sandbox, _DEFAULT.instance_type, self._digest, _DEFAULT.isolation)
+            await node.build(sandbox, _DEFAULT.instance_type, digest, _DEFAULT.isolation)
             await node.start(Start(sandbox, HOSTNAME))
             live = await self._fleet.connect(sandbox)
             self._waiting.append(live)
@@ -102,6 +115,16 @@ class Pool:
             raise
         finally:
             self._making.discard(sandbox)
+
+    def _retire(self) -> None:
+        self._stale, self._waiting = self._stale + self._waiting, []
+        self._wanted.set()
+
+    async def _discard(self) -> None:
+        while self._stale:
+            live = self._stale.pop()
+            await live.release(error("OPERATION_INTERRUPTED", "nobody needs this container"))
+            await self._remove(live.sandbox)
 
     async def _remove(self, sandbox: str) -> None:
         try:

@@ -26,4 +26,4 @@ def favour(pid: int) -> None:
         return  # it has ended already; whoever waits for its greeting will be told
     except PermissionError as refused:
         # Without CAP_SYS_RESOURCE the limit stays: fork bombs then take longer to end.
-        log.info("guest %d keeps its limits: %s", pid, refused)
+        log.debug("guest %d keeps its limits: %s", pid, refused)

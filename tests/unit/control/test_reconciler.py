@@ -257,6 +257,29 @@ async def test_a_container_that_died_waiting_is_removed_and_replaced(make, node)
     assert control.pool._waiting[0].usable
 
 
+async def test_one_that_waits_on_an_image_that_is_another_now_is_replaced(make, node) -> None:
+    control = make(pool=2)
+    control.pool.start()
+    await until(lambda: len(control.pool._waiting) == 2)
+    old = control.pool.sandboxes
+    node.image = "sha256:2"
+    made = await control.create()
+    assert made not in old
+    await until(lambda: len(control.pool._waiting) == 2 and not old & set(node.units))
+    assert await control.create("/sandboxes/b") not in old | {made}
+    assert {unit.image_digest for unit in node.units.values()} == {"sha256:2"}
+
+
+async def test_the_pool_waits_for_a_node_that_is_not_there_yet(make, node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kennel.control.pool.ABSENT_SECONDS", 0.01)
+    node.refusals["resolve_image"] = error("NODE_UNAVAILABLE", "not here yet")
+    control = make(pool=1)
+    control.pool.start()
+    await until(lambda: node.calls["resolve_image"] > 2)
+    del node.refusals["resolve_image"]
+    await until(lambda: bool(control.pool._waiting))
+
+
 async def test_the_pool_outlives_whatever_goes_wrong_in_it(make, node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kennel.control.pool.RETRY_SECONDS", 0.01)
     node.refusals["build"] = ValueError("unforeseen")
