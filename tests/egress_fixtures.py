@@ -80,6 +80,7 @@ def start(world: World) -> Iterator[Callable[..., GatewayProcess]]:
         one.close()
         log = one.log.read_text()
         assert "Traceback" not in log, log
+    assert world.strayed() == {}
 
 
 @pytest.fixture
@@ -88,3 +89,4 @@ def desk(world: World, gateway: GatewayProcess) -> Iterator[Desk]:
     yield made
     gateway.remove_all()
     world.clear()
+    assert world.strayed() == {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import os
 import socket
 import ssl
@@ -26,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from kennel.gateway import dns_message as dns
 from kennel.node import interception, netns
+from kennel.settings import GATEWAY_UID
 
 GATEWAY_4, WORLD_4 = "45.45.0.2", "45.45.0.1"
 GATEWAY_6, WORLD_6 = "2a0a:1::2", "2a0a:1::1"
@@ -34,6 +36,35 @@ SITE, SITE_6 = "93.184.216.34", "2606:2800:220:1::34"
 OTHER = "93.184.216.99"
 # Addresses that nobody may be led to; servers stand on them all the same, so that a leak would be seen.
 FORBIDDEN = ("10.0.0.5", "169.254.169.254", "192.168.7.7", "172.16.3.3", "100.64.1.1")
+
+
+# What a gateway may never send, whatever a test asks of it; counted by the kernel where its sockets are, so that no
+# thread has to listen. The exceptions: its resolver, and the two that tests open in an installation's settings.
+WATCH = f"""
+table inet watch {{
+  counter inward {{ }}
+  counter datagrams {{ }}
+  counter mail {{ }}
+  counter others {{ }}
+  chain out {{
+    type filter hook output priority 0; policy accept;
+    meta skuid {GATEWAY_UID} jump sent
+  }}
+  chain sent {{
+    ip daddr {WORLD_4} udp dport 53 return
+    meta l4proto udp counter name datagrams
+    meta l4proto != {{ tcp, udp }} counter name others
+    tcp flags & (syn | ack) != syn return
+    ip daddr 10.0.0.5 tcp dport {{ 8080, 9000 }} return
+    tcp dport 25 counter name mail
+    ip daddr {{ 0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, 192.0.0.0/24,
+      192.0.2.0/24, 192.88.99.0/24, 192.168.0.0/16, 198.18.0.0/15, 198.51.100.0/24, 203.0.113.0/24, 224.0.0.0/3,
+      {GATEWAY_4} }} counter name inward
+    ip6 daddr {{ ::/3, 2001::/23, 2001:db8::/32, 2002::/16, fc00::/7, fe80::/10, ff00::/8,
+      {GATEWAY_6} }} counter name inward
+  }}
+}}
+"""
 
 
 def ip(*words: str) -> None:
@@ -271,6 +302,9 @@ class World:
         for address in (SITE, OTHER, *FORBIDDEN):
             within(self.outside, "ip", "addr", "add", f"{address}/32", "dev", "lo")
         within(self.outside, "ip", "addr", "add", f"{SITE_6}/128", "dev", "lo", "nodad")
+        subprocess.run(
+            ["nsenter", f"--net={self.inner}", "nft", "-f", "-"], input=WATCH.encode(), check=True, capture_output=True
+        )
         self.authority = Authority(folder)
         self.resolver = NameServer(self)
         self.servers: list[Server] = []
@@ -296,6 +330,14 @@ class World:
         self.resolver.names.clear()
         self.resolver.records.clear()
         self.resolver.asked.clear()
+
+    def strayed(self) -> dict[str, int]:
+        """Packets of a gateway that may never leave it, by kind, since the world was made."""
+        words = ["nsenter", f"--net={self.inner}", "nft", "-j", "list", "counters", "table", "inet", "watch"]
+        rows = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)["nftables"]
+        found = {row["counter"]["name"]: int(row["counter"]["packets"]) for row in rows if "counter" in row}
+        assert len(found) == 4
+        return {name: count for name, count in found.items() if count}
 
     @contextmanager
     def capture(self) -> Iterator[list[bytes]]:

@@ -88,6 +88,7 @@ def walled() -> Iterator[Walled]:
 def emptied(walled: Walled) -> Iterator[None]:
     yield
     walled.world.clear()
+    assert walled.world.strayed() == {}
 
 
 def soon(look: Callable[[], Any], seconds: float = 10.0) -> Any:
