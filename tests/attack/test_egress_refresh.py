@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
@@ -201,6 +202,45 @@ def test_a_secret_replaced_during_the_refresh_stays_replaced(desk: Desk, provide
     asking.join()
     assert desk.box.fetch(f"https://{API}/", headers=HEADERS).status == 200
     assert len(provider.asked) == 1
+
+
+def test_client_credentials_get_a_token_over_tls_and_another_after_a_401(desk: Desk) -> None:
+    asked: list[bytes] = []
+
+    def grant(heard: Heard, link: socket.socket) -> None:
+        while (request := heard.read_request(link)) is not None:
+            asked.append(request)
+            said = {"access_token": f"access-canary-{len(asked)}", "token_type": "Bearer", "expires_in": 3600}
+            link.sendall(reply(json.dumps(said).encode(), "content-type: application/json"))
+
+    def serve(heard: Heard, link: socket.socket) -> None:
+        good = {"n": b"Bearer access-canary-1\r\n"}
+        while (request := heard.read_request(link)) is not None:
+            known = good["n"] in request or b"Bearer access-canary-2\r\n" in request
+            if b" /revoke " in request:
+                good["n"], known = b"nothing", False
+            link.sendall(reply(b"yes" if known else b"no", status="200 OK" if known else "401 Unauthorized"))
+
+    desk.world.site(ID, handler=grant, address=OTHER)
+    desk.world.site(API, handler=serve)
+    refresh = Refresh("oauth-client-credentials", f"https://{ID}/oauth/token?tenant=a", "read write")
+    material = {"clientId": "app id", "clientSecret": "client/secret-canary"}
+    origins = f"https://{API}", f"https://{ID}"
+    desk.control.secret("/secrets/oauth", material, *origins, project=desk.project, refresh=refresh)
+    for _ in range(3):
+        assert desk.box.fetch(f"https://{API}/v1", headers=HEADERS).body == b"yes"
+    head, _, form = asked[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /oauth/token?tenant=a HTTP/1.1\r\n")
+    pair = base64.b64encode(b"app%20id:client%2Fsecret-canary")
+    assert b"authorization: Basic " + pair in head
+    assert parse_qs(form.decode()) == {"grant_type": ["client_credentials"], "scope": ["read write"]}
+    assert len(asked) == 1
+    # The host takes it no longer: one more is asked for, and the request is sent again.
+    desk.box.fetch(f"https://{API}/revoke", headers=HEADERS)
+    assert desk.box.fetch(f"https://{API}/v1", headers=HEADERS).body == b"yes"
+    assert len(asked) == 2
+    assert [told.secret.path for told in rotated(desk)] == ["/secrets/oauth"] * 2
+    assert b"canary" not in repr(desk.control.records).encode()
 
 
 def test_the_value_of_another_field_never_leaves_with_it(desk: Desk, provider: Provider) -> None:
