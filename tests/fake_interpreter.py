@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-from kennel.domain.code import CodeEvent, ContextFacts, NewContext
+from kennel.control.code_stream import CodeStream
+from kennel.domain.code import CellCode, ContextFacts, NewContext
 from kennel.wire.errors import error
 
 CONTEXT = "00ff00ff-0123456789abcdef"
@@ -20,8 +20,34 @@ def context(**changes: Any) -> ContextFacts:
     return ContextFacts(**{**fields, **changes})
 
 
+RUN = "0" * 16
+
+
+class FakeCells:
+    """Every run is over."""
+
+    def find(self, project: str, path: str, name: str) -> CodeStream:
+        raise error("COMMAND_NOT_FOUND", "no such cell is followed here, or it ended a while ago")
+
+
+def cell(linger: float) -> CodeStream:
+    """A cell that has printed and ended."""
+    stream = CodeStream(linger=linger)
+    stream.id = RUN
+    stream.tell("start", body={"contextId": CONTEXT, "executionCount": 1, "runId": RUN})
+    stream.tell("stdout", body={"text": "out\n"})
+    stream.tell("end", body={
+        "executionCount": 1, "status": "ok", "timedOut": False, "interrupted": False, "truncated": False,
+        "droppedBytes": 0, "durationMs": 1.5,
+    })  # fmt: skip
+    return stream
+
+
 class FakeInterpreter:
     """Knows the default contexts and none other."""
+
+    def __init__(self) -> None:
+        self.cells = FakeCells()
 
     async def create(self, who: Any, project: str, path: str, asked: NewContext) -> ContextFacts:
         return context(language=asked.language, cwd=asked.cwd)
@@ -41,15 +67,10 @@ class FakeInterpreter:
         return False
 
     async def run(
-        self, who: Any, project: str, path: str, context_id: str, code: str, timeout_ms: int | None
-    ) -> AsyncIterator[CodeEvent]:
+        self, who: Any, project: str, path: str, context_id: str, asked: CellCode, *, linger: float
+    ) -> CodeStream:
         self._known(context_id)
-        yield CodeEvent(1, "start", {"contextId": CONTEXT, "executionCount": 1})
-        yield CodeEvent(2, "stdout", {"text": "out\n"})
-        yield CodeEvent(3, "end", {
-            "executionCount": 1, "status": "ok", "timedOut": False, "interrupted": False, "truncated": False,
-            "droppedBytes": 0, "durationMs": 1.5,
-        })  # fmt: skip
+        return cell(linger)
 
     def _known(self, context_id: str) -> None:
         if context_id != "python":

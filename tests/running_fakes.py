@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fake_interpreter import FakeInterpreter
-from kennel.control.exec_stream import StreamEvent
 from kennel.control.exposed import Preview
+from kennel.control.followed import StreamEvent
 from kennel.domain.process import LogPiece, ProcessExit, ProcessFacts, TerminalFacts
 from kennel.wire.errors import error
 

@@ -140,6 +140,35 @@ def test_leaving_a_stream_interrupts_its_cell(box: Sandbox, python: CodeContext)
     assert python.run("1 + 1", timeout=20).text == "2"
 
 
+def test_a_cells_own_variables_end_with_it(python: CodeContext, node: CodeContext) -> None:
+    look = "import os; [os.environ.get(name) for name in ('NEW', 'HOME')]"
+    home = python.run(look).results[0].json[1]
+    assert python.run(look, env={"NEW": "1", "HOME": "/elsewhere"}).results[0].json == ["1", "/elsewhere"]
+    assert python.run("await __import__('asyncio').sleep(0); 1 / 0", env={"NEW": "2"}).error is not None
+    assert python.run("while True: pass", env={"NEW": "3"}, timeout=0.3).timed_out
+    assert python.run(look).results[0].json == [None, home]
+    seen = "[process.env.NEW ?? null, process.env.HOME]"
+    home = node.run(seen).results[0].json[1]
+    assert node.run(seen, env={"NEW": "1", "HOME": "/elsewhere"}).results[0].json == ["1", "/elsewhere"]
+    assert node.run("await new Promise(() => {})", env={"NEW": "2"}, timeout=0.3).timed_out
+    assert node.run(seen).results[0].json == [None, home]
+
+
+def test_a_cell_goes_on_over_a_connection_that_breaks(box: Sandbox, python: CodeContext) -> None:
+    code = "import time\nfor n in range(20):\n    print(n); time.sleep(0.05)\n'last'"
+    said, numbers = "", []
+    with box.run_code_stream(code, context=python) as events:
+        for event in events:
+            numbers.append(event.sequence)
+            said += event.text
+            if event.text.strip() in ("3", "9") and events._reply is not None:
+                events._reply.hang_up()
+    assert said == "".join(f"{n}\n" for n in range(20))
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert events.run_id is not None
+    assert python.run("n").text == "19"
+
+
 def test_contexts_are_apart_and_run_side_by_side(box: Sandbox, python: CodeContext) -> None:
     other = box.create_code_context(cwd="/tmp", env={"COLOUR": "green"})
     try:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from kennel.api.event_stream import message
-from kennel.domain.code import CodeEvent
-from kennel.wire.errors import KennelError, error
+from kennel.control.followed import StreamEvent
+from kennel.wire.errors import error, from_wire
 
 _encoder = msgspec.json.Encoder()
 PATIENCE = 5.0
@@ -28,9 +28,9 @@ FAREWELL = message(
 class Cell:
     """A cell's events: `begin` raises what refuses it, `messages` and `execution` carry on from there."""
 
-    def __init__(self, events: AsyncIterator[CodeEvent]) -> None:
+    def __init__(self, events: AsyncIterator[StreamEvent]) -> None:
         self._events = events
-        self._first: asyncio.Task[CodeEvent | None] | None = None
+        self._first: asyncio.Task[StreamEvent | None] | None = None
 
     async def begin(self) -> None:
         """Waits for the first event, for a while."""
@@ -40,13 +40,15 @@ class Cell:
         except BaseException:
             await self.close()
             raise
-        if done:
-            self._first.result()
+        first = self._first.result() if done else None
+        if first is not None and first.kind == "failure":
+            await self.close()
+            raise from_wire(500, first.body)
 
-    async def _next(self) -> CodeEvent | None:
+    async def _next(self) -> StreamEvent | None:
         return await anext(self._events, None)
 
-    async def _each(self) -> AsyncGenerator[CodeEvent, None]:
+    async def _each(self) -> AsyncGenerator[StreamEvent, None]:
         first, self._first = self._first, None
         event = await (first if first is not None else self._next())
         while event is not None:
@@ -58,8 +60,6 @@ class Cell:
         try:
             async for event in self._each():
                 yield message(_encoder.encode(event.body), event=event.kind, last_id=event.sequence)
-        except KennelError as failure:
-            yield message(_encoder.encode(failure.to_wire()), event="failure")
         finally:
             await self.close()
 
@@ -76,7 +76,7 @@ class Cell:
                 elif event.kind == "error":
                     found["error"] = event.body
                 elif event.kind == "failure":
-                    raise _failure(event.body)
+                    raise from_wire(500, event.body)
                 elif event.kind in ("start", "end"):
                     found |= event.body
         finally:
@@ -91,10 +91,3 @@ class Cell:
         close = getattr(self._events, "aclose", None)
         if close is not None:
             await close()
-
-
-def _failure(body: dict[str, Any]) -> KennelError:
-    return error(
-        body["code"], body["error"], details=body.get("details"), hint=body.get("hint"), admitted=body.get("admitted"),
-        retry_after_ms=body.get("retryAfterMs"),
-    )  # fmt: skip

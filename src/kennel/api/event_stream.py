@@ -36,9 +36,14 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, messages: AsyncIterator[bytes], *, heartbeat: float | None = HEARTBEAT, farewell: bytes = b""
+        self,
+        messages: AsyncIterator[bytes],
+        *,
+        heartbeat: float | None = HEARTBEAT,
+        farewell: bytes = b"",
+        headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(headers=_HEADERS, media_type=self.media_type)
+        super().__init__(headers={**_HEADERS, **(headers or {})}, media_type=self.media_type)
         del self.headers["content-length"]
         self._messages = messages
         self._heartbeat = heartbeat

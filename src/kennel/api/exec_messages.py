@@ -13,7 +13,7 @@ import msgspec
 
 from kennel.api.answers import now
 from kennel.api.event_stream import message
-from kennel.control.exec_stream import StreamEvent
+from kennel.control.followed import StreamEvent
 from kennel.wire.errors import error
 
 STDIN, STDOUT, STDERR = b"\0", b"\1", b"\2"

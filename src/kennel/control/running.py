@@ -29,3 +29,4 @@ class Running:
     async def close(self) -> None:
         """Ends what only lives as long as this process."""
         await self.commands.close()
+        await self.interpreter.cells.close()

@@ -81,12 +81,12 @@ class ContextFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeEvent:
-    """One event of a cell; `sequence` rises by one from 1, the last is `end` or `failure`."""
+class CellCode:
+    """A cell as it is asked for; the variables in `env` are for it alone."""
 
-    sequence: int
-    kind: EventKind
-    body: dict[str, Any]
+    code: str
+    timeout_ms: int | None = None
+    env: dict[str, str] = field(default_factory=dict)
 
 
 def language_of(text: str) -> Language:

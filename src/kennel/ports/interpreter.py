@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
-from kennel.domain.code import ContextFacts, EventKind, Language, NewContext
+from kennel.domain.code import CellCode, ContextFacts, EventKind, Language, NewContext
 
 
 class Cells(Protocol):
@@ -30,8 +30,8 @@ class GuestInterpreter(Protocol):
     async def interrupt(self, context_id: str) -> bool:
         """Whether a cell ran."""
 
-    async def run(self, context_id: str, code: str, timeout_ms: int | None) -> Cells:
+    async def run(self, context_id: str, cell: CellCode) -> Cells:
         """A cell of that context; CONTEXT_NOT_FOUND, CONTEXT_TERMINATED, as its events begin."""
 
-    async def run_default(self, language: Language, env: dict[str, str], code: str, timeout_ms: int | None) -> Cells:
-        """A cell of a language's default context, which is made on first use."""
+    async def run_default(self, language: Language, env: dict[str, str], cell: CellCode) -> Cells:
+        """A cell of a language's default context, which is made on first use, with `env`."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from kennel.domain import code
-from kennel.domain.code import ContextFacts, ContextState, EventKind, Language, NewContext
+from kennel.domain.code import CellCode, ContextFacts, ContextState, EventKind, Language, NewContext
 from kennel.relay.transfer import Transfer
 from kennel.wire.errors import KennelError, error
 
@@ -256,16 +256,18 @@ class RemoteInterpreter:
         """Whether a cell ran."""
         return await self._ask({"op": "interrupt", "context": context_id}, lambda answer: answer.interrupted)
 
-    async def run(self, context_id: str, code: str, timeout_ms: int | None) -> RemoteCells:
+    async def run(self, context_id: str, cell: CellCode) -> RemoteCells:
         """A cell."""
-        return await self._begin({"op": "run", "context": context_id, "code": code, "timeout": timeout_ms})
+        return await self._begin({"op": "run", "context": context_id, **_asked(cell)})
 
-    async def run_default(
-        self, language: Language, env: dict[str, str], code: str, timeout_ms: int | None
-    ) -> RemoteCells:
+    async def run_default(self, language: Language, env: dict[str, str], cell: CellCode) -> RemoteCells:
         """A cell of the language's own context."""
         words = self._words(NewContext(language=language, env=env), "run")
-        return await self._begin(words | {"default": True, "code": code, "timeout": timeout_ms})
+        return await self._begin(words | {"default": True, **_asked(cell)})
+
+
+def _asked(cell: CellCode) -> dict[str, Any]:
+    return {"code": cell.code, "timeout": cell.timeout_ms, "cellEnv": cell.env}
 
 
 def _one(answer: _Answer) -> ContextFacts | None:

@@ -144,9 +144,10 @@ class Transfer(Call):
         return await self.result()
 
     async def close(self) -> None:  # type: ignore[override]
-        """Nobody wants it any more."""
+        """Nobody wants it any more, and whoever still waits for a piece hears so."""
         self._pieces.clear()
         super().close()
+        self._fail(error("OPERATION_INTERRUPTED", "the call was left", admitted=self.admitted))
 
 
 def path_in(value: object) -> bytes:

@@ -127,7 +127,10 @@ class Execution(Shape):
 
 
 class CodeEvent(Shape):
-    """One event of a cell: `start`, `stdout` or `stderr` with `text`, `result`, `error`, `clear`, `end`."""
+    """One event of a cell: `start`, `stdout` or `stderr` with `text`, `result`, `error`, `clear`, `end`.
+
+    `truncated` stands where events before `sequence` are no longer kept for a connection that was made again.
+    """
 
     type: str
     sequence: int
@@ -163,6 +166,7 @@ class Gathered:
     def __init__(self, told: dict[str, Callable[[Any], Any] | None]) -> None:
         self._told = told
         self._context = ""
+        self._lossy = False
         self.execution = Execution()
 
     def take(self, event: CodeEvent) -> None:
@@ -179,7 +183,10 @@ class Gathered:
         elif event.error is not None:
             found.error = event.error
             self._tell("error", event.error)
+        elif event.type == "truncated":
+            self._lossy = True
         elif event.end is not None:
+            event.end.truncated = event.end.truncated or self._lossy
             event.end.logs, event.end.results, event.end.error = found.logs, found.results, found.error
             event.end.context_id = self._context
             self.execution = event.end

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kennel.control.exec_stream import RING, ExecStreams, StreamEvent
+from kennel.control.exec_stream import ExecStreams
+from kennel.control.followed import RING, StreamEvent
 from kennel.domain.command import Chunk, Command, Outcome
 from kennel.domain.principal import SYSTEM
 from kennel.wire.errors import KennelError, error
@@ -169,7 +170,7 @@ async def test_what_is_kept_is_bounded_and_the_gap_is_told() -> None:
     events = stream.read()
     await some(events, 21)
     await events.aclose()
-    assert sum(len(event.data) for event in stream._held) <= RING
+    assert sum(len(event.data) for event, _ in stream._held) <= RING
     world.run.finish()
     got = [event async for event in stream.read(after=1)]
     assert got[0].kind == "truncated"
@@ -187,3 +188,14 @@ async def test_nothing_is_taken_from_the_guest_that_nobody_reads() -> None:
     await asyncio.sleep(0.02)
     assert world.run.queue.qsize() == 4
     await events.aclose()
+
+
+async def test_half_a_character_at_the_end_is_told_before_the_exit() -> None:
+    world = World()
+    stream = await world.open()
+    world.run.say(b"a\xc3")
+    world.run.say(b"b\xc3", "stderr")
+    world.run.finish()
+    got = [(event.kind, event.data) async for event in stream.read()]
+    ends = [("stdout", b"\xc3"), ("stderr", b"\xc3"), ("exit", b"")]
+    assert got == [("start", b""), ("stdout", b"a"), ("stderr", b"b"), *ends]

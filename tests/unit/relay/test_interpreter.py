@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kennel.domain.code import NewContext
+from kennel.domain.code import CellCode, NewContext
 from kennel.relay.interpreter import MOST_CELL, MOST_LINE, RemoteInterpreter
 from kennel.wire.errors import KennelError
 
@@ -68,7 +68,7 @@ def lines(*events: Any) -> bytes:
 
 def run(pieces: Iterable[bytes]) -> list[tuple[str, dict[str, Any]]]:
     async def gather() -> list[tuple[str, dict[str, Any]]]:
-        cells = await RemoteInterpreter(Link(pieces)).run("c", "1", 1000)
+        cells = await RemoteInterpreter(Link(pieces)).run("c", CellCode("1", 1000))
         return [event async for event in cells]
 
     return asyncio.run(gather())

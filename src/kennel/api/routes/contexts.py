@@ -19,13 +19,15 @@ from kennel.api.code_messages import FAREWELL, Cell
 from kennel.api.event_stream import EventStream
 from kennel.api.fields import INTEGRAL, AbsolutePath, Environment, Model, ProjectName, SandboxName
 from kennel.api.hangup import unless_hung_up
+from kennel.api.last_event import last_event_id
 from kennel.api.openapi import IN_PROJECT, OF_NODE, OF_SANDBOX, WITH_BODY, answers, listing
-from kennel.api.routes.exec import MAX_TIMEOUT_MS, wants_events
+from kennel.api.routes.exec import MAX_LINGER_MS, MAX_TIMEOUT_MS, wants_events
 from kennel.api.services import running_of
-from kennel.domain.code import CONTEXT_ID, LANGUAGE_NAMES, LANGUAGES, NewContext, language_of
+from kennel.domain.code import CONTEXT_ID, LANGUAGE_NAMES, LANGUAGES, CellCode, NewContext, language_of
 from kennel.domain.command import DEFAULT_CWD
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal
+from kennel.wire.errors import KennelError
 
 router = APIRouter(
     prefix="/v1/projects/{project}/sandboxes/{name}/contexts", tags=["contexts"], route_class=StrictRoute
@@ -35,6 +37,9 @@ MAX_CODE = 1024 * 1024
 """Characters of one cell."""
 Reader = Annotated[Principal, Depends(allow("read"))]
 Runner = Annotated[Principal, Depends(allow("exec"))]
+RunId = Annotated[str, Path(alias="runId", pattern=r"^[0-9a-f]{16}$")]
+RUN_HEADER = "kennel-run-id"
+"""Names the run of a cell before its turn has come, which may be after hours."""
 ContextInPath = Annotated[str, Path(alias="contextId", pattern=rf"^({'|'.join(LANGUAGES)}|{CONTEXT_ID})$")]
 
 _FACTS: dict[str, Any] = {
@@ -84,9 +89,15 @@ class CreateContext(Model):
 
 
 class RunCode(Model):
-    """A cell; when its `timeout` (milliseconds) runs out it is interrupted, and the context goes on."""
+    """A cell; when its `timeout` (milliseconds) runs out it is interrupted, and the context goes on.
+
+    `env` are variables for this cell alone: what they were is put back at its end; one that is null is not given.
+    Of a stream: `linger` is how many milliseconds it may run on without a connection.
+    """
 
     code: Annotated[str, StringConstraints(max_length=MAX_CODE)]
+    env: Environment = {}
+    linger: Annotated[int, Field(ge=0, le=MAX_LINGER_MS), INTEGRAL] = 0
     timeout: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS), INTEGRAL] | None = None
 
 
@@ -137,14 +148,48 @@ async def run(
     """Runs a cell after those before it; a language's name means its default context, made on first use.
 
     With `Accept: text/event-stream` its events come while it runs: `start`, `stdout`, `stderr`, `result`, `error`,
-    `clear`, then `end` or `failure`, each with a number as its id. Hanging up interrupts it.
+    `clear`, then `end` or `failure`, each with a number as its id. Hanging up interrupts it, at once or after `linger`;
+    before that `GET …/run/{runId}` with `Last-Event-ID` goes on reading. `runId` is in the header `kennel-run-id`, too.
     """
-    interpreter = running_of(request).interpreter
-    cell = Cell(interpreter.run(who, project, path_of(name), context_id, body.code, body.timeout))
+    asked = CellCode(body.code, body.timeout, {key: value for key, value in body.env.items() if value is not None})
+    linger = body.linger / 1000 if wants_events(request) else 0.0
+    work = running_of(request).interpreter.run(who, project, path_of(name), context_id, asked, linger=linger)
+    stream = await unless_hung_up(request, work)
+    cell = Cell(stream.read())
     await unless_hung_up(request, cell.begin())
     if wants_events(request):
-        return EventStream(cell.messages(), farewell=FAREWELL)
+        return EventStream(cell.messages(), farewell=FAREWELL, headers={RUN_HEADER: stream.id})
     return json_response(await unless_hung_up(request, cell.execution()))
+
+
+_OF_RUN = (*IN_PROJECT, *OF_SANDBOX, "COMMAND_NOT_FOUND")
+_EVENTS = answers(200, None, *_OF_RUN)
+_EVENTS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+
+
+@router.get("/{contextId}/run/{runId}", responses=_EVENTS)
+async def follow(
+    request: Request, project: ProjectName, name: SandboxName, context_id: ContextInPath, run_id: RunId, _: Runner
+) -> Response:
+    """Goes on reading a cell's events after `Last-Event-ID`; whoever read before is cut off.
+
+    `truncated` stands where events are no longer kept.
+    """
+    stream = running_of(request).interpreter.cells.find(project, path_of(name), f"{context_id}/{run_id}")
+    return EventStream(Cell(stream.read(last_event_id(request))).messages(), farewell=FAREWELL)
+
+
+@router.delete("/{contextId}/run/{runId}", status_code=204, responses=answers(204, None, *_OF_RUN))
+async def cancel(
+    request: Request, project: ProjectName, name: SandboxName, context_id: ContextInPath, run_id: RunId, _: Runner
+) -> Response:
+    """Interrupts the cell and keeps nothing of it; a second time changes nothing."""
+    try:
+        running_of(request).interpreter.cells.find(project, path_of(name), f"{context_id}/{run_id}").give_up()
+    except KennelError as failure:
+        if failure.code != "COMMAND_NOT_FOUND":
+            raise
+    return Response(status_code=204)
 
 
 @router.post(

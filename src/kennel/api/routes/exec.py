@@ -37,7 +37,7 @@ from kennel.api.fields import (
 from kennel.api.hangup import unless_hung_up
 from kennel.api.openapi import IN_PROJECT, OF_EXEC, OF_NODE, OF_SANDBOX, WITH_BODY, answers, ref
 from kennel.api.services import running_of, services_of
-from kennel.control.exec_stream import MAX_LINGER
+from kennel.control.followed import MAX_LINGER
 from kennel.domain.command import DEFAULT_MAX_BYTES, Command
 from kennel.domain.names import path_of
 from kennel.domain.principal import Principal

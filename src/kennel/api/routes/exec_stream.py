@@ -19,6 +19,7 @@ from kennel.api.event_stream import EventStream
 from kennel.api.exec_messages import FAREWELL, STDIN, exec_frame, exec_messages
 from kennel.api.failures import field_messages, invalid
 from kennel.api.fields import ProjectName, SandboxName
+from kennel.api.last_event import last_event_id
 from kennel.api.openapi import IN_PROJECT, OF_SANDBOX, answers
 from kennel.api.routes.exec import ExecRequest, command_of
 from kennel.api.services import running_of
@@ -38,14 +39,6 @@ FIRST_WORDS = 10.0
 _OF_STREAM = (*IN_PROJECT, *OF_SANDBOX, "COMMAND_NOT_FOUND")
 _EVENTS = answers(200, None, *_OF_STREAM)
 _EVENTS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
-
-
-def last_event_id(request: Request) -> int:
-    """The number after which events are wanted, by header or `after`; 0 without one."""
-    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise invalid({"Last-Event-ID": ["the number of an event"]})
-    return int(text)
 
 
 @router.get("/{execId}", responses=_EVENTS)

@@ -33,10 +33,10 @@ from kennel.api.fields import (
     User,
 )
 from kennel.api.hangup import unless_hung_up
+from kennel.api.last_event import last_event_id
 from kennel.api.log_messages import Held, log_messages, whole_log
 from kennel.api.openapi import IN_PROJECT, OF_EXEC, OF_NODE, OF_SANDBOX, WITH_BODY, Responses, answers, listing
 from kennel.api.routes.exec import MAX_TIMEOUT_MS, PROGRAM, ExecRequest, command_of, given
-from kennel.api.routes.exec_stream import last_event_id
 from kennel.api.services import running_of
 from kennel.domain.command import DEFAULT_CWD
 from kennel.domain.names import path_of

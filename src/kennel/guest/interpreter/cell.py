@@ -28,10 +28,11 @@ class Failure(Exception):
 
 
 class Cell:
-    """One run of code; `timeout` in seconds counts from its turn."""
+    """One run of code; `timeout` in seconds counts from its turn, `env` are variables until its end."""
 
-    def __init__(self, code: str, timeout: float | None) -> None:
+    def __init__(self, code: str, timeout: float | None, env: dict[str, str] | None = None) -> None:
         self.code = code
+        self.env = env or {}
         self.timeout = timeout
         self.timed_out = False
         self.interrupted = False

@@ -88,7 +88,7 @@ class Hub:
 
     async def _run(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         limit = request.get("timeout")
-        cell = Cell(request["code"], None if limit is None else limit / 1000)
+        cell = Cell(request["code"], None if limit is None else limit / 1000, request.get("cellEnv"))
         context = await self._default(request) if request.get("default") else self._find(request["context"])
         work = asyncio.create_task(context.run(cell))
         self._cells.add(work)

@@ -56,6 +56,7 @@ def main(connection: str, packages: str) -> None:
     for name in _HOMES:
         os.environ.pop(name, None)
     show(app.shell.display_formatter)
+    lend_variables(app)
     app.shell.events.register("post_execute", drained)
     sys.path.remove(packages)
     sys.path.append(packages)
@@ -81,6 +82,31 @@ def exact_streams() -> None:
                 stream.write(piece.decode(errors="replace"))
 
     streams._watch_pipe_fd = watch
+
+
+def lend_variables(app: Any) -> None:
+    """A cell's own variables are there while it runs; at its end they are what they were."""
+    import os
+
+    before: dict[str, str | None] = {}
+
+    def lend() -> None:
+        parent = app.kernel.get_parent("shell")
+        given = parent.get("metadata", {}).get("kennel_env") if isinstance(parent, dict) else None
+        for name, value in given.items() if isinstance(given, dict) else ():
+            before.setdefault(name, os.environ.get(name))
+            os.environ[name] = value
+
+    def put_back() -> None:
+        while before:
+            name, value = before.popitem()
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    app.shell.events.register("pre_execute", lend)
+    app.shell.events.register("post_execute", put_back)
 
 
 def drained() -> None:

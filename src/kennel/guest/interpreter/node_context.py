@@ -174,7 +174,7 @@ class NodeContext(Context):
         self._number += 1
         self.count += 1
         self._done = asyncio.get_running_loop().create_future()
-        await self._send({"op": "run", "cell": self._number, "code": cell.code, "count": self.count})
+        await self._send({"op": "run", "cell": self._number, "code": cell.code, "count": self.count, "env": cell.env})
         await self._done
 
     async def _send(self, request: dict[str, Any]) -> None:

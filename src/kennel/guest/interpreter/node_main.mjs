@@ -156,6 +156,20 @@ function runner(answers, language) {
     return answer.result?.value;
   };
 
+  // A cell's own variables: set before it runs, and what they were put back at its end.
+  let before = [];
+  const lend = (env) => {
+    before = Object.keys(env).map((name) => [name, process.env[name]]);
+    Object.assign(process.env, env);
+  };
+  const putBack = () => {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+    before = [];
+  };
+
   const run = async (request) => {
     const expression = `${prepared(request.code)}\n//# sourceURL=cell-${request.count}`;
     const answer = await post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, allowUnsafeEvalBlockedByCSP: true });
@@ -171,6 +185,7 @@ function runner(answers, language) {
     finish();
   };
   const finish = () => {
+    putBack();
     say({ event: 'done' });
     worker.postMessage(running);
     running = 0;
@@ -197,6 +212,7 @@ function runner(answers, language) {
       return;
     }
     running = request.cell;
+    lend(request.env ?? {});
     run(request).catch((problem) => {
       if (running !== request.cell) return;
       say({ event: 'error', ...asError(problem) });

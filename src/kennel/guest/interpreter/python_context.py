@@ -29,6 +29,8 @@ from .context import READY_SECONDS, Context
 
 KERNEL_MAIN = str(Path(__file__).parent / "kernel_main.py")
 _ASK_AGAIN = 0.25
+_REPLY = 2.0
+"""Seconds a kernel that is idle again may take for its reply: it gives none when it was interrupted too early."""
 _DELIMITER = b"<IDS|MSG>"
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
@@ -63,6 +65,7 @@ class PythonContext(Context):
         self._current = ""
         self._replied: asyncio.Future[dict[str, Any]] | None = None
         self._idle = asyncio.Event()
+        self._begun = self._struck = False
         self._heard = asyncio.Event()
         self._answered = asyncio.Event()
 
@@ -159,13 +162,13 @@ class PythonContext(Context):
 
     # --- messages
 
-    async def _send(self, kind: str, content: dict[str, Any]) -> str:
+    async def _send(self, kind: str, content: dict[str, Any], metadata: dict[str, Any] | None = None) -> str:
         name = uuid.uuid4().hex
         header = {
             "msg_id": name, "msg_type": kind, "session": self._session, "username": "kennel", "version": "5.4",
             "date": datetime.now(UTC).isoformat(),
         }  # fmt: skip
-        parts = [json.dumps(part).encode() for part in (header, {}, {}, content)]
+        parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
         mac = hmac.new(self._key, digestmod=hashlib.sha256)
         for part in parts:
             mac.update(part)
@@ -178,6 +181,10 @@ class PythonContext(Context):
             self._heard.set()
             if parent != self._current or self._cell is None:
                 continue
+            if kind == "execute_input":
+                self._begun = True
+                if self._struck:
+                    self.strike()
             if kind == "status" and content.get("execution_state") == "idle":
                 self._idle.set()
             for event in messages.events(kind, content):
@@ -201,22 +208,35 @@ class PythonContext(Context):
     async def execute(self, cell: Cell) -> None:
         """One request, its reply and the kernel's word that it is idle again."""
         self._idle.clear()
+        self._begun = self._struck = False
         self._replied = asyncio.get_running_loop().create_future()
         request = {
             "code": cell.code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False,
             "stop_on_error": False,
         }  # fmt: skip
-        self._current = await self._send("execute_request", request)
-        reply = await self._replied
+        self._current = await self._send("execute_request", request, {"kennel_env": cell.env})
         await self._idle.wait()
+        reply = await self._reply(self._replied)
+        if reply is None:  # the interrupt came before the first line of the code
+            cell.tell(messages.failure({"ename": "KeyboardInterrupt", "traceback": ["KeyboardInterrupt"]}))
+            reply = {}
         count = messages.count_of(reply)
         self.count = self.count + 1 if count is None else count
         for event in messages.paged(reply):
             cell.tell(event)
         self._current = ""
 
+    @staticmethod
+    async def _reply(replied: asyncio.Future[dict[str, Any]]) -> dict[str, Any] | None:
+        """The reply of a kernel that is idle again, which comes over another socket; None when there is none."""
+        await asyncio.wait({replied}, timeout=_REPLY)
+        return replied.result() if replied.done() else None
+
     def strike(self) -> None:
-        """What Ctrl-C does: the kernel and what it runs in its group."""
+        """What Ctrl-C does: the kernel and what it runs in its group; a kernel that has not begun would ignore it."""
+        if not self._begun:
+            self._struck = True
+            return
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(OSError):

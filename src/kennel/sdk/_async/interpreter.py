@@ -7,11 +7,11 @@ holds a name only, and letting it go ends nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 from kennel.sdk._async.following import SILENCE
 from kennel.sdk._async.reply import AsyncReply
+from kennel.sdk._async.returning import AsyncReturning
 from kennel.sdk._async.transport import AsyncTransport
 from kennel.sdk.code_records import (
     CodeContextInfo,
@@ -25,74 +25,36 @@ from kennel.sdk.code_records import (
     code_event,
 )
 from kennel.sdk.execution import milliseconds
-from kennel.sdk.messages import Message, Messages
+from kennel.sdk.messages import Message
 from kennel.sdk.names import segment
-from kennel.wire.errors import KennelError, error
 
 STARTING = 60.0
 """Seconds a program may take to start, beside any other call."""
+LINGER = 15.0
+"""Seconds a cell that is followed outlives a connection that broke."""
 
 
-class AsyncCodeStream:
+class AsyncCodeStream(AsyncReturning[CodeEvent]):
     """An iterator over a cell's events; use it in a `with` block, or `close` it. Leaving early interrupts the cell."""
 
     def __init__(self, transport: AsyncTransport, route: str, body: dict[str, Any]) -> None:
-        self._transport, self._route, self._body = transport, route, body
-        self._reply: AsyncReply | None = None
-        self._parser = Messages()
-        self._waiting: list[Message] = []
-        self._ended = False
+        super().__init__(transport, route, body, SILENCE + STARTING)
 
-    def __aiter__(self) -> AsyncCodeStream:
-        return self
+    @property
+    def run_id(self) -> str | None:
+        """Its id, once the server has taken the cell."""
+        return self._name
 
-    async def __anext__(self) -> CodeEvent:
-        while not self._ended:
-            if self._waiting:
-                return await self._take(self._waiting.pop(0))
-            await self._more()
-        raise StopAsyncIteration
+    def _answered(self, reply: AsyncReply) -> None:
+        named = dict(reply.headers).get(b"kennel-run-id")
+        if named is not None:
+            self._name = named.decode("ascii", "replace")
 
-    async def _take(self, message: Message) -> CodeEvent:
-        try:
-            event = code_event(message)
-        except KennelError:
-            await self.close()
-            raise
-        if event.type == "end":
-            await self.close()
-        return event
+    def _event(self, message: Message) -> CodeEvent:
+        return code_event(message)
 
-    async def _more(self) -> None:
-        if self._reply is None:
-            self._reply = await self._transport.open(
-                self._route, accept="text/event-stream", query={}, headers={}, silence=SILENCE + STARTING,
-                method="POST", body=self._body,
-            )  # fmt: skip
-        try:
-            piece = await self._reply.read()
-        except KennelError:
-            await self.close()
-            raise
-        if piece is None:
-            await self.close()
-            raise error("CONNECTION_LOST", "the stream ended without the cell's end", admitted="yes")
-        self._waiting = self._parser.feed(piece)
-
-    async def close(self) -> None:
-        """Ends the iteration, and interrupts the cell if it still runs."""
-        self._ended = True
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            await reply.close()
-
-    async def __aenter__(self) -> AsyncCodeStream:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+    def _over(self, event: CodeEvent) -> bool:
+        return event.type == "end"
 
 
 class AsyncCodeContext:
@@ -110,26 +72,41 @@ class AsyncCodeContext:
         code: str,
         *,
         timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[CodeResult], Any] | None = None,
         on_error: Callable[[CodeError], Any] | None = None,
     ) -> Execution:
-        """Runs a cell to its end; the listeners hear of each piece as it comes."""
+        """Runs a cell to its end, with `env` for it alone; the listeners hear of each piece as it comes."""
         told = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result, "error": on_error}
         if not any(told.values()):
             # Without a limit: its own begins with its turn, which may come late.
             route = f"{self._route}/run"
-            return await self._transport.call("POST", route, Execution, body=_cell(code, timeout), extra=None)
+            return await self._transport.call("POST", route, Execution, body=_cell(code, timeout, env), extra=None)
         gathered = Gathered(told)
-        async with self.stream(code, timeout=timeout) as events:
+        async with self.stream(code, timeout=timeout, env=env) as events:
             async for event in events:
                 gathered.take(event)
         return gathered.execution
 
-    def stream(self, code: str, *, timeout: float | None = None) -> AsyncCodeStream:
-        """An iterator over a cell's events while it runs."""
-        return AsyncCodeStream(self._transport, f"{self._route}/run", _cell(code, timeout))
+    def stream(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        linger: float = LINGER,
+    ) -> AsyncCodeStream:
+        """An iterator over a cell's events while it runs.
+
+        A connection that breaks is made again and nothing lost, while the cell goes on for `linger` seconds (0: it is
+        interrupted with its connection).
+        """
+        body = _cell(code, timeout, env)
+        if linger > 0:
+            body["linger"] = milliseconds(linger)
+        return AsyncCodeStream(self._transport, f"{self._route}/run", body)
 
     async def interrupt(self) -> bool:
         """Interrupts the cell that runs in it; whether one did."""
@@ -189,6 +166,7 @@ class AsyncInterpreterMethods:
         context: AsyncCodeContext | str | None = None,
         language: str = "python",
         timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[CodeResult], Any] | None = None,
@@ -196,12 +174,14 @@ class AsyncInterpreterMethods:
     ) -> Execution:
         """Runs a cell in `context`, or in the default one of `language`, and returns all it showed.
 
-        `timeout` is in seconds; when it runs out the cell is interrupted and the context keeps its variables. A cell
-        that raised has `error`; CONTEXT_TERMINATED is raised when its program ended.
+        `timeout` is in seconds; when it runs out the cell is interrupted and the context keeps its variables. `env` are
+        environment variables for this cell alone. A cell that raised has `error`; CONTEXT_TERMINATED is raised when its
+        program ended.
         """
         return await self._context(context, language).run(
-            code, timeout=timeout, on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error
-        )
+            code, timeout=timeout, env=env, on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result,
+            on_error=on_error,
+        )  # fmt: skip
 
     def run_code_stream(
         self,
@@ -210,9 +190,14 @@ class AsyncInterpreterMethods:
         context: AsyncCodeContext | str | None = None,
         language: str = "python",
         timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        linger: float = LINGER,
     ) -> AsyncCodeStream:
-        """An iterator over a cell's events while it runs: `start`, `stdout`, `stderr`, `result`, `error`, `end`."""
-        return self._context(context, language).stream(code, timeout=timeout)
+        """An iterator over a cell's events while it runs: `start`, `stdout`, `stderr`, `result`, `error`, `end`.
+
+        A connection that breaks is made again, for `linger` seconds; `truncated` stands for events that were lost.
+        """
+        return self._context(context, language).stream(code, timeout=timeout, env=env, linger=linger)
 
     def _context(self, context: AsyncCodeContext | str | None, language: str) -> AsyncCodeContext:
         if isinstance(context, AsyncCodeContext):
@@ -223,5 +208,6 @@ class AsyncInterpreterMethods:
 _ALIASES = {"python3": "python", "js": "javascript", "node": "javascript", "ts": "typescript"}
 
 
-def _cell(code: str, timeout: float | None) -> dict[str, Any]:
-    return {"code": code} | ({} if timeout is None else {"timeout": milliseconds(timeout)})
+def _cell(code: str, timeout: float | None, env: Mapping[str, str] | None) -> dict[str, Any]:
+    limit = {} if timeout is None else {"timeout": milliseconds(timeout)}
+    return {"code": code} | limit | ({"env": dict(env)} if env else {})
