@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx2
 
+from fake_backups import FakeBackups
+from fake_snapshots import FakeSnapshots
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.streams import Verification
@@ -26,6 +28,7 @@ from kennel.wire.errors import error
 from kennel.wire.gateway import Finding
 from kennel.wire.node import Counters
 from kennel.wire.results import SandboxView
+from running_fakes import FakeRunning
 
 KEYS = {
     "admin": Principal("key_admin", None, frozenset({"admin"})),
@@ -293,7 +296,12 @@ class Rooms(Scripted):
 class World:
     """The application, its services, and browsers."""
 
-    def __init__(self, settings: ApiSettings | None = None, *, counted: bool = True) -> None:
+    def __init__(
+        self, settings: ApiSettings | None = None, *, counted: bool = True, running: FakeRunning | None = None
+    ) -> None:
+        self.running, self.snapshots, self.backups = running, None, None
+        if running is not None:
+            self.snapshots, self.backups = FakeSnapshots(self._view), FakeBackups()
         self.sandboxes, self.keys, self.projects = Sandboxes(), Keyring(), Projects()
         self.streams, self.rooms, self.egress = Streams(), Rooms(), Egress()
         self.facts: dict[str, Any] = {"runtime": "runc", "runtimes": []}
@@ -314,8 +322,12 @@ class World:
             sandboxes=self.sandboxes, keys=self.keys, projects=self.projects, rooms=self.rooms,  # type: ignore[arg-type]
             streams=self.streams, observation=None, images=images, egress=self.egress,  # type: ignore[arg-type]
             usage=usage if counted else None, node_facts=facts if counted else None,
+            running=self.running, snapshots=self.snapshots, backups=self.backups,  # type: ignore[arg-type]
         )  # fmt: skip
         self.app = create_app(services, settings or ApiSettings())
+
+    def _view(self, path: str) -> SandboxView:
+        return view(path.rpartition("/")[2])
 
     def browser(self) -> Browser:
         return Browser(self.app)

@@ -22,11 +22,17 @@ class FakeSnapshots:
         self.found = {"bk1": self._made("bk1", "first")}
 
     @staticmethod
-    def _made(id_: str, name: str | None) -> SnapshotView:
+    def _made(id_: str, name: str | None, **more: Any) -> SnapshotView:
         created = "2026-01-01T00:00:00+00:00"
-        return SnapshotView(
-            id=id_, name=name, reason="snapshot", created_at=created, expires_at=None, size=4096, left_out=0, depth=1
-        )
+        fields: dict[str, Any] = {
+            "id": id_, "name": name, "reason": "snapshot", "created_at": created, "expires_at": None, "size": 4096,
+            "left_out": 0, "depth": 1,
+        }  # fmt: skip
+        return SnapshotView(**{**fields, **more})
+
+    def add(self, id_: str, **more: Any) -> None:
+        """Another one on the list, above the others."""
+        self.found = {id_: self._made(id_, more.pop("name", None), **more), **self.found}
 
     def _one(self, id_: str) -> SnapshotView:
         if id_ not in self.found:
@@ -48,7 +54,7 @@ class FakeSnapshots:
         return DiffView(added=1, changed=0, removed=0, paths=[PathChange(path="a", change="added")], truncated=False)
 
     async def rollback(
-        self, who: Any, project: str, path: str, id_: str | None, *, before: int | None = None
+        self, who: Any, project: str, path: str, id_: str | None = None, *, before: int | None = None
     ) -> SandboxView:
         if before is not None:
             self.calls.append(("before", before))

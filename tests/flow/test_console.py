@@ -15,6 +15,7 @@ from kennel import Kennel
 PAGES = ("sandboxes", "sandboxes/{name}", "rooms", "streams", "streams/one?path=/sandboxes/{name}", "images", "keys",
          "projects", "sandboxes/nosuch", "sandboxes/{name}/terminal", "sandboxes/{name}/files",
          "sandboxes/{name}/files?path=/etc/hostname", "sandboxes/{name}/snapshots", "sandboxes/{name}/previews",
+         "sandboxes/{name}/processes", "sandboxes/{name}/processes/p",
          "sandboxes/{name}/usage", "rooms/{name}?id={name}",
          "egress", "egress/log", "approvals", "secrets")  # fmt: skip
 
@@ -225,6 +226,8 @@ def test_contrast_and_width_of_every_page(chromium: Any, installation: Installat
     name = f"console-{scheme}"
     box = itx.sandboxes.get(f"/sandboxes/{name}").create(labels={"a": "b"}, env={"LONG": "x" * 300})
     box.exec("exit 1")
+    box.snapshot(name="one")
+    box.start_process("echo out; echo err >&2", process_id="p").wait_for_exit()
     visitor = Visitor(chromium, installation, color_scheme=scheme)
     page = visitor.login()
     for path in PAGES:

@@ -16,6 +16,7 @@ from kennel import Kennel
 pytestmark = needs_chromium
 
 NAME = "<img src=x onerror=document.title='owned'>\n\u202e.txt"
+IMAGE = '<img src=x onerror="document.title=1">'
 SHOWN = "<img src=x onerror=document.title='owned'>␊\ufffd.txt"
 
 
@@ -171,7 +172,7 @@ def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked
     page.get_by_label("Name", exact=True).fill("chapter")
     page.get_by_label("what git ignores").check()
     page.get_by_role("button", name="Take a snapshot").click()
-    row = page.locator("tbody tr", has_text="chapter")
+    row = page.locator(".tree > li", has_text="chapter")
     expect(row).to_contain_text("for good")
     worked.write_file("/workspace/story", "two")
     worked.write_file(f"/workspace/{NAME}", "")
@@ -179,24 +180,88 @@ def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked
     expect(page.locator("tr", has_text="story")).to_contain_text("changed")
     expect(page.locator("td code", has_text=SHOWN)).to_be_visible()
     page.get_by_role("link", name="All snapshots").click()
+    row.locator("summary", has_text="More").click()
     with page.expect_download() as download:
         row.get_by_role("link", name="Export").click()
     assert Path(download.value.path()).read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+    page.get_by_label("Name", exact=True).fill("sequel")
+    page.get_by_role("button", name="Take a snapshot").click()
+    expect(page.locator(".tree > li", has_text="sequel").get_by_role("link", name="Its changes")).to_be_visible()
     row.locator("summary", has_text="Roll back").click()
     row.get_by_role("button", name="Roll back to chapter").click()
     expect(page.locator(".notice")).to_contain_text("of the snapshot again")
     assert worked.read_file("/workspace/story").content == "one"
-    page.get_by_label("Name of the new sandbox").fill("console-twin")
-    page.get_by_label("From").select_option(index=1)
-    page.get_by_role("button", name="Fork").click()
+    row.locator("summary", has_text="Fork").click()
+    row.get_by_label("Name of the new sandbox").fill("console-twin")
+    row.get_by_role("button", name="Fork").click()
     expect(page.get_by_role("heading", name="console-twin")).to_be_visible()
+    visitor.go("sandboxes/console-work/snapshots")
+    expect(row.get_by_role("link", name="console-twin")).to_be_visible()
     itx.sandboxes.get("/sandboxes/console-twin").destroy()
     visitor.go("sandboxes/console-work/snapshots")
-    row.locator("summary", has_text="Delete").click()
+    expect(row.get_by_role("link", name="console-twin")).to_have_count(0)
+    row.locator("summary", has_text="More").click()
     row.get_by_role("button", name="Delete chapter").click()
     expect(row).to_have_count(0)
     visitor.go("sandboxes")
     expect(page.locator("tr", has_text="console-work").locator("td[data-label=Snapshot]")).to_contain_text("ago")
+
+
+@pytest.mark.full
+def test_points_and_saved_directories(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    visitor.go("sandboxes/console-work/snapshots")
+    page.get_by_role("button", name="Take points").click()
+    expect(page.locator(".notice")).to_contain_text("before each command")
+    worked.exec("mkdir -p /home/user/data; echo kept | tee /home/user/data/note draft")
+    worked.exec("rm draft # <img src=x>")
+    row = page.locator(".undo li", has_text="rm draft")
+    for _ in range(40):  # what a command did is told to the log a moment after it
+        page.reload()
+        if row.count():
+            break
+    expect(row).to_contain_text("<img src=x>")
+    row.locator("summary", has_text="Go back").click()
+    row.get_by_role("button", name="Go back to before it").click()
+    expect(page.locator(".notice")).to_contain_text("from before that command")
+    assert worked.read_file("/workspace/draft").content == "kept\n"
+    page.get_by_role("button", name="Take no more points").click()
+    expect(page.get_by_role("button", name="Take points")).to_be_visible()
+    worked.exec("mkdir -p /home/user/data; echo kept > /home/user/data/note")
+    page.get_by_label("Directory", exact=True).fill("/home/user/data")
+    page.get_by_label("Title").fill("<b>data</b>")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".kept")).to_contain_text("<b>data</b>")
+    worked.exec("rm -r /home/user/data")
+    page.locator(".kept summary", has_text="Restore").click()
+    page.locator(".kept").get_by_role("button", name="Restore").click()
+    expect(page.locator(".notice")).to_contain_text("what the backup holds")
+    assert worked.read_file("/home/user/data/note").content == "kept\n"
+    page.locator(".kept summary", has_text="Delete").click()
+    page.locator(".kept").get_by_role("button", name="Delete the backup").click()
+    expect(page.locator(".kept")).to_have_count(0)
+
+
+def test_a_process_is_started_followed_and_ended(visitor: Visitor, worked: Any) -> None:
+    page = visitor.page
+    visitor.go("sandboxes/console-work/processes")
+    page.get_by_label("Command", exact=True).fill(
+        f"echo '{IMAGE}'; until [ -e go ]; do sleep 0.1; done; cat go; sleep 300"
+    )
+    page.get_by_label("called").fill("console-p")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#lines .stdout")).to_have_text(f"{IMAGE}\n")
+    expect(page.locator("[data-told]")).to_have_text("live")
+    worked.write_file("/workspace/go", "and later\n")
+    expect(page.locator("#lines")).to_contain_text("and later")
+    assert page.locator("#lines img").count() == 0
+    page.get_by_label("Signal for console-p").select_option("STOP")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".notice")).to_contain_text("was sent STOP")
+    page.get_by_role("button", name="End console-p").click()
+    expect(page.locator(".notice")).to_contain_text("console-p ended by")
+    page.get_by_role("link", name="All processes").click()
+    expect(page.locator("tr", has_text="console-p")).to_contain_text("SIG")
 
 
 def test_a_port_is_exposed_and_revoked(visitor: Visitor, worked: Any) -> None:

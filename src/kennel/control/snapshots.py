@@ -11,7 +11,7 @@ import asyncio
 import base64
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -76,7 +76,8 @@ class Snapshots:
             raise _invalid("name", f"1 to {MAX_NAME} characters")
         _, pet, state = await self._find(project, path)
         asked = leave_out_.checked({**state.leave_out, **(leave_out or {})})
-        return _view(await self._keep(who, pet, asked, Asked("snapshot", name, ttl_seconds)))
+        taken = await self._keep(who, pet, asked, Asked("snapshot", name, ttl_seconds))
+        return _view(taken, taken.parent, ())
 
     async def _keep(self, who: Principal, pet: Pet, leave_out: dict[str, Any], asked: Asked) -> Snapshot:
         kept = await self._pack(who, pet, leave_out, asked)
@@ -98,8 +99,16 @@ class Snapshots:
         """Every snapshot, the newest first."""
         await self._find(project, path)
         now = datetime.now(UTC)
-        found = [each for each in (await self._book(project, path)).values() if not each.expired(now)]
-        return [_view(each) for each in reversed(found)]
+        kept = await self._book(project, path)
+        found = {id_: each for id_, each in kept.items() if not each.expired(now)}
+        forks = await _forks(self._catalogue, self._projections, project, path)
+
+        def listed(id_: str | None) -> str | None:
+            while id_ is not None and id_ not in found:
+                id_ = kept[id_].parent
+            return id_
+
+        return [_view(each, listed(each.parent), forks.get(each.id, ())) for each in reversed(found.values())]
 
     async def delete(self, who: Principal, project: str, path: str, id_: str) -> None:
         """Takes a snapshot off the list; the sandbox's files stay what they are. SNAPSHOT_NOT_FOUND."""
@@ -281,6 +290,18 @@ async def book(log: EventLog, project: str, path: str) -> dict[str, Snapshot]:
     return snapshot.fold(await known(log, project, path, snapshot.TYPES))
 
 
+async def _forks(catalogue: Catalogue, projections: Projections, project: str, path: str) -> dict[str, list[str]]:
+    """The living sandboxes that began as a snapshot of this one, by the snapshot's id."""
+    found: dict[str, list[str]] = {}
+    for claim in await catalogue.claims(project):
+        origin = (claim.options.origin or {}).get("origin") or {}
+        if origin.get("path") != path or origin.get("backupId") is None:
+            continue
+        if (await projections.get(project, claim.path)).status != "destroyed":
+            found.setdefault(origin["backupId"], []).append(claim.path)
+    return found
+
+
 def _options(claim: Claim, state: Projection, keep_secrets: bool) -> CreateOptions:
     env = {name: value for name, value in state.env.items() if keep_secrets or "getSecret(" not in value}
     return replace(
@@ -313,10 +334,11 @@ def _change(row: bytes) -> PathChange:
     return PathChange(path=text, change=kind, path_base64=None if exact else base64.b64encode(path).decode())
 
 
-def _view(each: Snapshot) -> SnapshotView:
+def _view(each: Snapshot, parent: str | None, forks: Sequence[str]) -> SnapshotView:
     return SnapshotView(
         id=each.id, name=each.name, reason=each.reason, created_at=each.created_at, expires_at=each.expires_at,
-        size=each.size, left_out=each.left_out, depth=len(each.layers),
+        size=each.size, left_out=each.left_out, depth=len(each.layers), parent=parent, forks=list(forks),
+        offset=each.offset,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kennel.domain.event import Event, trusted
 
@@ -32,7 +33,8 @@ _ASKED = frozenset({"snapshot", "fork"})
 
 class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One snapshot. `offset` is its event's, `size` the bytes it added to the store; `made_on` the digest of the
-    image that `root` and `usr` were made on, where it is known; times are ISO 8601 in UTC."""
+    image that `root` and `usr` were made on, where it is known; `parent` the nearest older one that is left of those
+    its files came from. Times are ISO 8601 in UTC."""
 
     id: str
     offset: int
@@ -46,6 +48,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     root: tuple[str, ...] | None
     usr: tuple[str, ...] | None
     made_on: str | None = None
+    parent: str | None = None
 
     @property
     def stacks(self) -> tuple[tuple[str, ...], ...]:
@@ -66,6 +69,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 def fold(events: Iterable[Event]) -> dict[str, Snapshot]:
     """A sandbox's snapshots by id, the oldest first."""
     found: dict[str, Snapshot] = {}
+    came_from: dict[str, str | None] = {}
     current: str | None = None
     for event in events:
         if not trusted(event):
@@ -73,23 +77,35 @@ def fold(events: Iterable[Event]) -> dict[str, Snapshot]:
         payload = event.payload
         if event.type == "sandbox/backup-created" and "layers" in payload:
             made = _made(payload, event)
+            came_from[made.id] = current
             found[made.id], current = made, made.id
             _forget_old(found)
         elif event.type == "sandbox/point-taken":
             made = _made({**payload, "reason": POINT}, event)
-            found[made.id] = made
+            found[made.id], came_from[made.id] = made, current
             _forget_old(found)
         elif event.type == "sandbox/rolled-back":
             current = payload["backupId"]
         elif event.type == "sandbox/compacted" and current in found:
-            found[current] = msgspec.structs.replace(found[current], **_stacks(payload))
+            found[current] = replace(found[current], **_stacks(payload))
         elif event.type == "sandbox/snapshot-deleted":
             found.pop(payload["backupId"], None)
         elif event.type == "sandbox/workspace-expired":
-            found = {id_: each for id_, each in found.items() if _asked(each)}
+            found, current = {id_: each for id_, each in found.items() if _asked(each)}, None
         elif event.type == "sandbox/destroyed":
             found.clear()
-    return found
+    return {id_: replace(each, parent=_left(came_from, found, id_)) for id_, each in found.items()}
+
+
+def _left(came_from: dict[str, str | None], found: dict[str, Snapshot], id_: str) -> str | None:
+    """The nearest one still listed of those that a snapshot came from; shortens the way for the next that asks."""
+    way, above = [id_], came_from.get(id_)
+    while above is not None and above not in found:
+        way.append(above)
+        above = came_from.get(above)
+    for each in way:
+        came_from[each] = above
+    return above
 
 
 def _made(payload: dict[str, Any], event: Event) -> Snapshot:

@@ -84,7 +84,8 @@ class UsageView(msgspec.Struct, rename="camel", kw_only=True):
 
 class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):
     """A snapshot of a sandbox: `size` is what it added to the store and `left_out` how many paths it has not, `depth`
-    how many layers it is. Times are ISO 8601 in UTC; without `expires_at` it lasts until it is deleted."""
+    how many layers it is; `parent` is the listed one that its files came from, `forks` are the sandboxes forked from it
+    and `offset` is its event's. Times are ISO 8601 in UTC; without `expires_at` it lasts until it is deleted."""
 
     id: str
     name: str | None
@@ -94,6 +95,9 @@ class SnapshotView(msgspec.Struct, rename="camel", kw_only=True):
     size: int
     left_out: int
     depth: int
+    parent: str | None = None
+    forks: list[str] = []
+    offset: int = 0
 
 
 class BackupView(msgspec.Struct, rename="camel", kw_only=True):

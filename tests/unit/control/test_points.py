@@ -140,3 +140,25 @@ def test_points_push_out_points_and_nothing_else() -> None:
 def test_points_go_when_the_workspace_expires() -> None:
     events = [_event(1, "sandbox/point-taken", {"backupId": "pt1", "layers": [digest(1)]})]
     assert fold([*events, _event(2, "sandbox/workspace-expired", {"backupId": "bk1"})]) == {}
+
+
+def test_a_parent_is_the_nearest_listed_one_that_the_files_came_from() -> None:
+    def made(offset: int, kind: str, id_: str, **more: Any) -> Event:
+        return _event(offset, f"sandbox/{kind}", {"backupId": id_, "layers": ["x"], **more})
+
+    told = [
+        made(1, "backup-created", "a", reason="snapshot"),
+        made(2, "point-taken", "p"),
+        made(3, "backup-created", "b", reason="requested"),
+        made(4, "backup-created", "c", reason="snapshot"),
+        made(5, "rolled-back", "p"),
+        made(6, "backup-created", "d", reason="snapshot"),
+    ]
+    parents = {id_: each.parent for id_, each in fold(told).items()}
+    assert parents == {"a": None, "p": "a", "b": "a", "c": "b", "d": "p"}
+    told.append(made(7, "snapshot-deleted", "b"))
+    assert fold(told)["c"].parent == "a"
+    told.append(_event(8, "sandbox/workspace-expired", {}))
+    assert {id_: each.parent for id_, each in fold(told).items()} == {"a": None, "c": "a", "d": "a"}
+    told.append(made(9, "backup-created", "e", reason="snapshot"))
+    assert fold(told)["e"].parent is None

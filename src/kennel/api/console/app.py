@@ -18,6 +18,7 @@ from starlette.types import Scope
 
 from kennel.api.console import (
     approvals,
+    backups,
     commands,
     configuration,
     egress,
@@ -30,7 +31,9 @@ from kennel.api.console import (
     overview,
     people,
     plots,
+    points,
     previews,
+    processes,
     projects,
     room,
     rooms,
@@ -51,9 +54,8 @@ from kennel.wire.errors import KennelError, error
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _NOUNS = (
-    overview, lifecycle, configuration, commands, sandbox, terminals, files, snapshots, previews, plots, rooms, room,
-    talk, people, egress,
-    approvals, secrets, streams, images, keys, projects, node,
+    overview, lifecycle, configuration, commands, sandbox, terminals, processes, files, snapshots, points, backups,
+    previews, plots, rooms, room, talk, people, egress, approvals, secrets, streams, images, keys, projects, node,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from kennel.api.failures import field_messages, invalid
 
 MAX_FIELDS = 256
+_LASTS = {"": None, "hour": 3600, "day": 86400, "week": 7 * 86400, "month": 30 * 86400}
 _TYPE = "application/x-www-form-urlencoded"
 
 M = TypeVar("M", bound=BaseModel)
@@ -59,6 +60,14 @@ def checked(model: type[M], words: Mapping[str, Any]) -> M:
         return model.model_validate(dict(words))
     except ValidationError as failure:
         raise invalid(field_messages([{**one, "loc": ("body", *one["loc"])} for one in failure.errors()])) from None
+
+
+def lasting(form: Form) -> int | None:
+    """The seconds that the field `lasts` means, None for good; VALIDATION_FAILED for what is no choice of it."""
+    chosen = form.text("lasts")
+    if chosen not in _LASTS:
+        raise invalid({"lasts": ["one of the choices"]})
+    return _LASTS[chosen]
 
 
 def assignments(field: str, text: str) -> dict[str, str]:

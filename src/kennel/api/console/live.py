@@ -8,7 +8,7 @@ asked again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -83,7 +83,7 @@ def sent(value: Any, *, event: str, last_id: int | None = None) -> bytes:
     return message(_encoder.encode(value), event=event, last_id=last_id)
 
 
-async def messages(items: AsyncIterator[Any], told: Callable[[Any], bytes]) -> AsyncIterator[bytes]:
+async def messages(items: AsyncIterator[Any], told: Callable[[Any], bytes]) -> AsyncGenerator[bytes, None]:
     """What a page that follows `items` is sent, until its time is over or it fell behind."""
     deadline = asyncio.get_running_loop().time() + LIFE_SECONDS
     try:

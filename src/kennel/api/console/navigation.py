@@ -49,6 +49,7 @@ def tabs(visit: Visit, name: str) -> list[Link]:
     entries = [
         ("Overview", (), True),
         ("Terminal", ("terminal",), visit.may("exec") and services.running is not None),
+        ("Processes", ("processes",), services.running is not None),
         ("Files", ("files",), visit.may("files") and services.files is not None),
         ("Snapshots", ("snapshots",), services.snapshots is not None),
         ("Previews", ("previews",), services.running is not None),

@@ -11,14 +11,12 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from kennel.api.console.forms import checked
+from kennel.api.console.forms import checked, lasting
 from kennel.api.console.rooms import RoomView, found_room
 from kennel.api.console.visit import Visit, get, post
-from kennel.api.failures import invalid
 from kennel.api.routes.room_people import Joining, NewLink
 from kennel.wire.errors import KennelError
 
-_LASTS = {"": None, "hour": 3600, "day": 86400, "week": 7 * 86400}
 SIGN_SECONDS = 60
 """How long a sign of life from an open page lasts; the page gives one every 25 seconds."""
 
@@ -75,12 +73,10 @@ async def leave(visit: Visit) -> Response:
 async def link(visit: Visit) -> Response:
     """Makes a join link; its token is shown once."""
     here, form = await found_room(visit), visit.form
-    if form.text("lasts") not in _LASTS:
-        raise invalid({"lasts": ["an hour, a day, a week, or until it is revoked"]})
     words = {
         "role": form.text("role"),
         "name": form.text("name").strip(),
-        "expiresInSeconds": _LASTS[form.text("lasts")],
+        "expiresInSeconds": lasting(form),
     }
     body = checked(NewLink, words)
     token, _ = await visit.services.rooms.links.create(

@@ -1,4 +1,4 @@
-"""Owns the snapshots' page of a sandbox: take, compare, roll back, fork, export, delete.
+"""Owns the snapshots' page of a sandbox: their tree; take, compare, roll back, fork, export, delete.
 
 Called by console/app.py. Invariants: looking wakes nothing; what replaces or deletes files is asked for twice; a form
 sent twice makes one fork.
@@ -13,19 +13,21 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from kennel.api.console.forms import checked
+from kennel.api.console.backups import saved
+from kennel.api.console.forms import checked, lasting
+from kennel.api.console.lineage import rows
+from kennel.api.console.points import commands
 from kennel.api.console.sandbox import frame, path
 from kennel.api.console.visit import Visit, get, post
-from kennel.api.failures import invalid
 from kennel.api.hangup import unless_hung_up
 from kennel.api.routes.snapshots import Export, Fork, TakeSnapshot
 from kennel.api.services import snapshots_of
 from kennel.domain.names import PREFIX, claimable_name, path_of
+from kennel.domain.snapshot import POINT
 from kennel.wire.errors import error
 from kennel.wire.results import SnapshotView
 
 _ID = re.compile(r"[a-z0-9]{1,64}")
-_LASTS = {"": None, "day": 86400, "week": 7 * 86400, "month": 30 * 86400}
 SHOWN = 1000
 """Changed paths that a page shows."""
 
@@ -47,18 +49,18 @@ def _back(visit: Visit, notice: str | None = None) -> Response:
 @get("/sandboxes/{name}/snapshots")
 async def page(visit: Visit) -> Response:
     """The page."""
-    shown = await frame(visit)
-    return visit.page("snapshots.html", snapshots=await _list(visit), request=secrets.token_urlsafe(16), **shown)
+    shown, found = await frame(visit), await _list(visit)
+    return visit.page(
+        "snapshots.html", tree=rows(found, shown["view"].last_backup_id), commands=await commands(visit, found),
+        points=sum(each.reason == POINT for each in found), saved=await saved(visit),
+        request=secrets.token_urlsafe(16), **shown,
+    )  # fmt: skip
 
 
 @post("/sandboxes/{name}/snapshots", "lifecycle")
 async def take(visit: Visit) -> Response:
     """The files as they are now."""
-    words: dict[str, Any] = {"name": visit.form.text("name").strip() or None}
-    lasts = visit.form.text("lasts")
-    if lasts not in _LASTS:
-        raise invalid({"lasts": ["a day, a week, a month, or for good"]})
-    words["ttl"] = _LASTS[lasts]
+    words: dict[str, Any] = {"name": visit.form.text("name").strip() or None, "ttl": lasting(visit.form)}
     if visit.form.flag("whole"):
         words["leaveOut"] = {"nodeModules": False, "gitignore": False}
     body = checked(TakeSnapshot, words)

@@ -9,10 +9,15 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from kennel.domain.characters import Characters
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _AGES = ((60, "second", 1), (3600, "minute", 60), (86400, "hour", 3600), (86400 * 60, "day", 86400))
 # CSI, OSC (ended by BEL or ST), and two-byte escapes: colours and cursor moves mean nothing on a page.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+# The beginning of one at the end of a piece, or of a line's end; the rest may come with the next piece.
+_UNFINISHED = re.compile(r"(?:\r|\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,4096}\x1b?)?)\Z")
+_LONGEST = 4200
 _CONTROLS = {c: 0x2400 + c for c in range(32) if c not in (9, 10)} | {127: 0x2421}
 _IN_NAMES = (
     {c: 0x2400 + c for c in range(32)}
@@ -94,3 +99,23 @@ def name(data: bytes) -> str:
 def output(data: bytes) -> str:
     """A program's output as text: terminal escapes removed, other control characters made visible."""
     return words(data.decode(errors="replace"))
+
+
+class Output:
+    """Output that comes in pieces, cut anywhere: `take` is `output` of what is whole; a bare `\\r` begins a line."""
+
+    def __init__(self) -> None:
+        self._characters, self._held = Characters(), ""
+
+    @property
+    def holds(self) -> bool:
+        """Something has begun and not ended."""
+        return bool(self._held) or self._characters.holds
+
+    def take(self, data: bytes) -> str:
+        """What can be shown now; an escape or a character that has only begun waits for the next piece."""
+        said = self._held + self._characters.take(data).decode(errors="replace")
+        tail = _UNFINISHED.search(said[-_LONGEST:])
+        self._held = tail[0] if tail is not None else ""
+        whole = said[: len(said) - len(self._held)]
+        return words(whole.replace("\r\n", "\n").replace("\r", "\n"))

@@ -42,3 +42,15 @@ def test_output_never_holds_a_control_character(raw: bytes) -> None:
 @pytest.mark.parametrize(("ms", "said"), [(3.4, "3 ms"), (1400, "1.4 s"), (125_000, "2 min 5 s")])
 def test_duration(ms: float, said: str) -> None:
     assert text.duration(ms) == said
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"\x1b", b"[3", b"1m", b"]0;t", b"\x07", b"\r", b"\n", b"\xc3", b"\xa9", b"<b>"]), max_size=20
+    )
+)
+def test_output_in_pieces_is_the_output_of_all_but_what_has_only_begun(pieces: list[bytes]) -> None:
+    taken = text.Output()
+    said = "".join(taken.take(piece) for piece in pieces)
+    whole = text.Output().take(b"".join(pieces))
+    assert said == whole
