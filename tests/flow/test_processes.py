@@ -33,6 +33,33 @@ def test_a_process_from_start_to_end(box: Sandbox, installation: Installation) -
     assert told[0]["processId"] == process.id
 
 
+def ends(installation: Installation, box: Sandbox, count: int, *names: str) -> list[dict[str, object]]:
+    """What the log says of how these ended, in the order of `names`, once there are so many."""
+    until = time.monotonic() + 20
+    while True:
+        told = [e["payload"] for e in installation.events(box.path) if e["type"] == "sandbox/process-ended"]
+        found = [one for name in names for one in told if one["processId"] == name]
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < until, told
+        time.sleep(0.1)
+
+
+def test_the_log_says_how_a_process_ended(box: Sandbox, installation: Installation) -> None:
+    at_once = box.start_process("exit 7", process_id="twice")
+    killed = box.start_process("sleep 60")
+    late = box.start_process("sleep 60", timeout=0.2)
+    at_once.wait_for_exit(10)
+    box.start_process("exit 8", process_id="twice").wait_for_exit(10)
+    killed.signal("SIGTERM")
+    late.wait_for_exit(10)
+    first, second, third, fourth = ends(installation, box, 4, "twice", killed.id, late.id)
+    assert [one.get("exitCode") for one in (first, second)] == [7, 8]
+    assert (third["signal"], third["timedOut"]) == ("SIGTERM", False)
+    assert fourth["timedOut"] is True
+    assert len(ends(installation, box, 4, "twice", killed.id, late.id)) == 4
+
+
 def test_a_log_is_followed_to_the_end(box: Sandbox) -> None:
     process = box.start_process("for i in 1 2 3 4; do echo line $i; sleep 0.05; done")
     events = list(process.stream_logs())
@@ -95,6 +122,7 @@ def test_it_outlives_a_death_of_control_and_of_node(own_installation: Installati
         pet = itx.sandboxes.get("/sandboxes/enduring").create(sleep_after=3)
         process = pet.start_process("while :; do date +%s.%N; sleep 0.1; done", keep_awake=True)
         process.wait_for_log("1", 10)
+        gone = pet.start_process("sleep 0.2; exit 9")
         own_installation.kill("control")
         own_installation.kill("node")
         deadline = time.monotonic() + 15
@@ -108,6 +136,7 @@ def test_it_outlives_a_death_of_control_and_of_node(own_installation: Installati
         assert again is not None
         assert (again.info.status, again.pid) == ("running", process.pid)
         before = again.get_logs().next
+        assert [one.get("exitCode") for one in ends(own_installation, pet, 1, gone.id)] == [9]
         # Kept awake well past its idle time, by a process that was started through another control.
         time.sleep(5)
         assert pet.info().running

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from kennel.api.answers import json_response
 from kennel.api.body import BodyLimit
@@ -106,12 +106,9 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         return json_response(document(app))
 
     mount_console(app, services, settings)
-    app.state.known_routes = [
-        route
-        for router in (app.router, *(n.router for n in _NOUNS))
-        for route in router.routes
-        if isinstance(route, Route)
-    ]
+    routes = [route for router in (app.router, *(n.router for n in _NOUNS)) for route in router.routes]
+    app.state.known_routes = [route for route in routes if isinstance(route, Route)]
+    app.state.known_sockets = [route for route in routes if isinstance(route, WebSocketRoute)]
     install_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(BodyLimit)

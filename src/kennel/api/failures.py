@@ -86,8 +86,21 @@ async def _invalid(_: Request, failure: Exception) -> Response:
     return failure_response(invalid(field_messages(failure.errors())))
 
 
+def _is_socket(app: FastAPI, scope: Scope) -> bool:
+    """Whether a plain GET stands where a WebSocket is served."""
+    if scope["method"] != "GET":
+        return False
+    asked = {**scope, "type": "websocket"}
+    return any(route.matches(asked)[0] is Match.FULL for route in app.state.known_sockets)
+
+
+_UPGRADE = {"connection": "Upgrade", "upgrade": "websocket"}
+
+
 async def _http(request: Request, failure: Exception) -> Response:
     assert isinstance(failure, HTTPException)
+    if failure.status_code in (404, 405) and _is_socket(request.app, request.scope):
+        return failure_response(error("UPGRADE_REQUIRED", "this address is for a WebSocket"), _UPGRADE)
     if failure.status_code == 405:
         allowed = _allowed(request.app, request.scope)
         return failure_response(

@@ -112,7 +112,8 @@ def _description() -> str:
         "Sandboxes kept like pets. JSON in and out; a body has at most "
         f"{MAX_BODY} bytes (exec: {MAX_EXEC_BODY}, of which {MAX_STDIN} decoded standard input). Every answer that is "
         "not 2xx has `error` and a stable `code` with a fixed status. An unknown route answers 404 NOT_FOUND, a wrong "
-        "method 405 METHOD_NOT_ALLOWED with `Allow`; without a valid key everything but `GET /health` answers 401."
+        "method 405 METHOD_NOT_ALLOWED with `Allow`, a plain GET where a WebSocket is served 426 UPGRADE_REQUIRED; "
+        "without a valid key everything but `GET /health` answers 401."
     )
 
 

@@ -96,6 +96,10 @@ def _ignore(_: Pet) -> None:
     return None
 
 
+def _unheard(_: Pet, __: Live) -> None:
+    return None
+
+
 def _told(state: Projection, woken: Woken, who: Principal) -> list[NewEvent]:
     """What a wake says to the log."""
     told: list[NewEvent] = []
@@ -128,6 +132,8 @@ class Fleet:
         self.planted: Callable[[Pet], Awaitable[dict[str, str]]] = _no_words
         """Variables that a pet's commands find at each start, under its own; asked before it is given out."""
         self.on_rest: Callable[[Pet], None] = _ignore
+        self.on_adopted: Callable[[Pet, Live], None] = _unheard
+        """After a container that ran already was taken over."""
         self._losses: set[asyncio.Task[None]] = set()
 
     def pet(self, project: str, path: str, sandbox: str) -> Pet:
@@ -301,6 +307,7 @@ class Fleet:
         if not events:
             # It ran already: processes of before may ask to be kept awake for.
             self.stand_watch(pet, live)
+            self.on_adopted(pet, live)
 
     async def _alive(self, pet: Pet) -> Projection:
         state = await self._projections.get(pet.project, pet.path)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kennel.control.endings import Endings
 from kennel.control.sandboxes import Sandboxes
 from kennel.domain import creation
 from kennel.domain.command import Command
@@ -29,8 +30,9 @@ _WAITS = {"exit": "PROCESS_WAIT_TIMEOUT", "log": "PROCESS_WAIT_TIMEOUT", "port":
 class Processes:
     """The service; `path` is the sandbox's."""
 
-    def __init__(self, sandboxes: Sandboxes) -> None:
+    def __init__(self, sandboxes: Sandboxes, endings: Endings) -> None:
         self._sandboxes = sandboxes
+        self._endings = endings
 
     async def start(
         self,
@@ -47,9 +49,9 @@ class Processes:
         async with self._sandboxes.guest(who, project, path) as (live, state):
             full = replace(command, env={**state.env, **command.env})
             facts = await live.guest.processes.start(full, process_id=process_id, stdin=stdin, keep_awake=keep_awake)
-        # How it ends only the guest knows.
         told = {name: value for name, value in creation.started("", command).items() if name != "execId"}
         await self._sandboxes.note(who, project, path, "sandbox/process-started", {"processId": facts.id, **told})
+        await self._endings.expect(project, path, live, facts.id, facts.began)
         if keep_awake:
             await self._sandboxes.keep_awake(project, path)
         return facts

@@ -6,6 +6,7 @@ stays.
 
 from __future__ import annotations
 
+from kennel.control.endings import Endings
 from kennel.control.exec_stream import ExecStreams
 from kennel.control.exposed import Exposed
 from kennel.control.interpreter import Interpreter
@@ -21,7 +22,9 @@ class Running:
 
     def __init__(self, sandboxes: Sandboxes, recorder: Recorder, log: EventLog) -> None:
         self.commands = ExecStreams(sandboxes, recorder)
-        self.processes = Processes(sandboxes)
+        endings = Endings(recorder.note)
+        sandboxes.on_adopted(endings.adopted)
+        self.processes = Processes(sandboxes, endings)
         self.terminals = Terminals(sandboxes)
         self.interpreter = Interpreter(sandboxes)
         self.ports = Exposed(sandboxes, log)

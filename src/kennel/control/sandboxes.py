@@ -353,6 +353,10 @@ class Sandboxes:
         """The durable variables."""
         return (await self._projections.get(project, path)).env
 
+    def on_adopted(self, hear: Callable[[str, str, Live], None]) -> None:
+        """`hear` learns of every container that ran before this process did."""
+        self._fleet.on_adopted = lambda pet, live: hear(pet.project, pet.path, live)
+
     async def keep_awake(self, project: str, path: str) -> None:
         """A process asks for its sandbox to stay awake."""
         _, pet, _ = await self._alive(project, path)

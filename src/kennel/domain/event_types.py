@@ -224,6 +224,7 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("sandbox/exec-started", sandbox.ExecStarted, _OWN, _LIFE, "a command was admitted"),
         EventType("sandbox/exec-finished", sandbox.ExecFinished, _OWN, _LIFE, "how that command ended"),
         EventType("sandbox/process-started", sandbox.ProcessStarted, _OWN, _LIFE, "a background process was started"),
+        EventType("sandbox/process-ended", sandbox.ProcessEnded, _OWN, _LIFE, "how it ended, unless it was by a stop"),
         EventType("sandbox/context-created", sandbox.ContextCreated, _OWN, _LIFE, "a code context was made"),
         EventType("sandbox/context-deleted", sandbox.ContextDeleted, _OWN, _LIFE, "somebody ended a code context"),
         EventType("sandbox/code-started", sandbox.CodeStarted, _OWN, _LIFE, "a cell of code was admitted"),

@@ -64,6 +64,16 @@ class ProcessFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """How a process ended, for the log; `exit` None: it was never started."""
+
+    id: str
+    began: int
+    over: int
+    exit: ProcessExit | None
+
+
+@dataclass(frozen=True, slots=True)
 class LogPiece:
     """A piece of a log; `at` is the position of its first byte. `stream` None: `missed` bytes are no longer kept."""
 

@@ -219,6 +219,16 @@ class ProcessStarted(Payload):
     timeout_ms: Count | UnsetType = UNSET
 
 
+class ProcessEnded(Payload):
+    """Without an exit code it was never started."""
+
+    process_id: Short
+    duration_ms: Count
+    exit_code: int | UnsetType = UNSET
+    signal: Short | UnsetType = UNSET
+    timed_out: bool | UnsetType = UNSET
+
+
 class ContextCreated(Payload):
     context_id: Short
     language: Short

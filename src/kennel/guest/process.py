@@ -88,6 +88,12 @@ class Process:
             "last": self.ring.last,
         }
 
+    def ending(self) -> dict[str, Any]:
+        """How it ended, for the books; `failed` is a code when it was never started."""
+        failed = None if self._error is None else self._error.get("code")
+        began, over = round(self._began * 1000), round(self._over * 1000)
+        return {"id": self.name, "began": began, "over": over, "exit": self.exit, "failed": failed}
+
     # --- what its program says
 
     def opened(self) -> None:

@@ -30,6 +30,8 @@ MOST_RUNNING = 512
 MOST_FINISHED = 64
 BUDGET = 24 * 1024 * 1024
 """Memory of all logs together."""
+MOST_ENDS = 128
+"""Ends that are remembered for whoever keeps the books, each of some hundred bytes."""
 GRACE_SECONDS = 5
 _MOST_ID = 128
 _MOST_GRACE = 300_000
@@ -124,6 +126,9 @@ class ProcessOperations:
         self._runtime = runtime
         self._processes: dict[str, Process] = {}
         self._vigils: list[Channel] = []
+        self._ends: list[dict[str, Any]] = []
+        self._count = 0
+        self._reports: list[tuple[Channel, int]] = []
 
     def begin(self, verb: str, channel: Channel, args: dict[str, Any]) -> Operation | None:
         """Begins one operation."""
@@ -211,6 +216,19 @@ class ProcessOperations:
         self._vigils.append(channel)
         self._settle_vigils()
 
+    def _ended(self, channel: Channel, args: dict[str, Any]) -> None:
+        """Answered with the ends after number `since`, as soon as there is one."""
+        self._reports.append((channel, launch.int_of(args, "since", 0, 1 << 53) or 0))
+        self._report()
+
+    def _report(self) -> None:
+        waiting, self._reports = self._reports, []
+        for channel, since in waiting:
+            if self._count > since:
+                self._tell(channel, {"ends": self._ends[-min(self._count - since, MOST_ENDS) :], "next": self._count})
+            elif channel.open:
+                self._reports.append((channel, since))
+
     # --- records
 
     def _find(self, args: dict[str, Any]) -> Process:
@@ -234,6 +252,9 @@ class ProcessOperations:
                 break
             cost -= old.ring.cost
             old.ring.shrink(0)
+        self._count += 1
+        self._ends = [*self._ends[1 - MOST_ENDS :], process.ending()]
+        self._report()
         self._settle_vigils()
 
     def _settle_vigils(self) -> None:

@@ -37,7 +37,7 @@ LISTENER = 3
 RUNTIME = "/.kennel/"
 """Where the guest lies in a real sandbox; elsewhere (tests) the file system is not ours to write to."""
 FILE_VERBS = ("stat", "read", "write", "list", "mkdir", "move", "copy", "chmod", "delete", "link")
-PROCESS_VERBS = ("start", "list", "get", "kill", "signal", "logs", "stdin", "wait", "awake", "port")
+PROCESS_VERBS = ("start", "list", "get", "kill", "signal", "logs", "stdin", "wait", "awake", "ended", "port")
 TERMINAL_VERBS = ("open", "attach", "resize", "list", "close")
 _MOST_CONNECTIONS = 64
 _BREATH = 0.1

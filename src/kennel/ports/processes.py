@@ -6,11 +6,11 @@ and ends with the guest in a typed error.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from kennel.domain.command import Command
-from kennel.domain.process import LogPiece, ProcessFacts, TerminalExit, TerminalFacts
+from kennel.domain.process import LogPiece, ProcessEnd, ProcessFacts, TerminalExit, TerminalFacts
 
 
 class Log(Protocol):
@@ -68,6 +68,9 @@ class GuestProcesses(Protocol):
     async def wait_for_port(self, words: dict[str, Any]) -> dict[str, Any]: ...
     async def awake(self) -> None:
         """Comes back when no process asks any more for the sandbox to stay awake."""
+
+    async def ended(self, since: int) -> tuple[Sequence[ProcessEnd], int]:
+        """The ends after number `since`, as soon as there is one, and the number of the last."""
 
 
 class GuestTerminals(Protocol):

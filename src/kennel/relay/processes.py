@@ -6,11 +6,11 @@ anybody sees it; a claim that is not ends its link.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from kennel.domain.command import Command
-from kennel.domain.process import LogPiece, ProcessExit, ProcessFacts, ProcessState
+from kennel.domain.process import LogPiece, ProcessEnd, ProcessExit, ProcessFacts, ProcessState
 from kennel.guest import framing
 from kennel.guest.framing import FrameError
 from kennel.relay import answers
@@ -227,6 +227,24 @@ class RemoteProcesses:
     async def awake(self) -> None:
         """Comes back when no process asks any more for the sandbox to stay awake."""
         await self._link.ask("process.awake", {})
+
+    async def ended(self, since: int) -> tuple[Sequence[ProcessEnd], int]:
+        """The ends after number `since`, as soon as there is one, and the number of the last."""
+        body = await self._link.ask("process.ended", {"since": since})
+        return self._link.checked(lambda: _ends(body, since))
+
+
+def _ends(body: dict[str, Any], since: int) -> tuple[Sequence[ProcessEnd], int]:
+    found, last = body.get("ends"), number(body, "next", 1 << 53)
+    if type(found) is not list or len(found) > MOST_PROCESSES or any(type(one) is not dict for one in found):
+        raise FrameError("ends that are none")
+    if last <= since:
+        raise FrameError("ends that have been told")
+    ends = [
+        ProcessEnd(text(one, "id"), number(one, "began", 1 << 45), number(one, "over", 1 << 45), exit_of(one))
+        for one in found
+    ]
+    return ends, last
 
 
 def _opened(body: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Invariant: a code is never renamed and never changes its status; an unknown code
 becomes a plain KennelError, so nothing a server or sandbox names is ever imported or instantiated.
 
     KennelError
-    ├── InvalidRequest (ValueError)         400, 405, 413, 422   the caller's words are wrong
+    ├── InvalidRequest (ValueError)         400, 405, 413, 416, 422, 426   the caller's words are wrong
     ├── Unauthorized                        401                  no key, or a key that is unknown or revoked
     ├── Forbidden (PermissionError)         403                  the key or the policy does not allow it
     ├── NotFound (LookupError)              404                  no such thing
@@ -124,6 +124,7 @@ _CODES: dict[int, str] = {
     413: "BODY_TOO_LARGE FILE_TOO_LARGE PAYLOAD_TOO_LARGE PACK_TOO_LARGE",
     416: "RANGE_NOT_SATISFIABLE",
     422: "ISOLATION_UNAVAILABLE",
+    426: "UPGRADE_REQUIRED",
     429: "QUOTA_EXCEEDED",
     500: "INTERNAL_ERROR UNKNOWN_ERROR SANDBOX_START_FAILED SANDBOX_BUILD_FAILED PROCESS_SPAWN_FAILED"
     " PROCESS_EXITED_BEFORE_READY NO_SPACE TOO_MANY_FILES TOO_MANY_LINKS FILESYSTEM_ERROR"
@@ -159,7 +160,8 @@ HINTS: dict[str, str] = {
 
 _CLASSES: dict[int, type[KennelError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 405: InvalidRequest, 408: TimedOut,
-    409: Conflict, 410: Gone, 413: InvalidRequest, 416: InvalidRequest, 422: InvalidRequest, 429: Unavailable,
+    409: Conflict, 410: Gone, 413: InvalidRequest, 416: InvalidRequest, 422: InvalidRequest,
+    426: InvalidRequest, 429: Unavailable,
     500: Failed, 501: Unsupported, 502: Unavailable, 503: Unavailable, 504: TimedOut,
 }  # fmt: skip
 

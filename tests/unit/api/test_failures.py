@@ -19,7 +19,7 @@ MAIN = "/v1/projects/default/sandboxes/main"
     [
         ("PUT", MAIN, "DELETE, GET, PATCH"),
         ("OPTIONS", "/v1/projects/default/sandboxes", "GET, POST"),
-        ("GET", MAIN + "/exec", "POST"),
+        ("PUT", MAIN + "/exec", "POST"),
         ("GET", "/api/rooms/x/sandbox/exec", "POST"),
         ("PUT", "/api/rooms/x/sandbox/exec", "POST"),
         ("POST", "/api/rooms/x", "DELETE, GET, PUT"),
@@ -34,6 +34,15 @@ async def test_a_wrong_method_is_405_with_every_right_one(world: Any, method: st
     assert answer.headers["allow"] == allow
     assert answer.json()["code"] == "METHOD_NOT_ALLOWED"
     assert answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/exec", "/terminals/main"])
+async def test_a_plain_get_where_a_websocket_is_served_is_426(world: Any, path: str) -> None:
+    async with world.client() as http:
+        answer = await http.get(MAIN + path)
+    assert answer.status_code == 426
+    assert (answer.headers["upgrade"], answer.headers["connection"]) == ("websocket", "Upgrade")
+    assert answer.json()["code"] == "UPGRADE_REQUIRED"
 
 
 @pytest.mark.parametrize(
