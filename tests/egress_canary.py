@@ -17,22 +17,25 @@ from kennel.domain.redaction import forms
 _PIECE = 4 * 1024 * 1024
 
 
-class Canary:
-    """A value that is nowhere else on the machine."""
+class Canaries:
+    """Values that share a part which is nowhere else on the machine, so that one look finds any of them."""
 
-    def __init__(self, word: str) -> None:
-        self.value = f"{word}-/{uuid.uuid4().hex}+"
-        self._forms = forms(self.value)
-        self._longest = max(map(len, self._forms))
+    def __init__(self) -> None:
+        self._tag = uuid.uuid4().hex
+        # A part without odd characters is written the same in URLs, JSON and HTML; what is left are hex and base64.
+        self._forms = [form for form in forms(self._tag) if b"%" not in form]
+
+    def value(self, word: str) -> str:
+        return f"{word}-/{self._tag}+"
 
     def within(self, parts: Iterator[bytes]) -> bool:
-        """Whether it is in these bytes; parts follow one another."""
+        """Whether one is in these bytes; parts follow one another."""
         rest = b""
         for part in parts:
             text = rest + part
             if any(form in text for form in self._forms):
                 return True
-            rest = text[-self._longest :]
+            rest = text[-128:]
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -17,7 +18,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from egress_world import RESOLVER, Heard, World, reply
+from egress_canary import Canaries, memory, processes, stored, told, written
+from egress_world import OTHER, RESOLVER, Heard, World, answering, reply
 from installation import Installation, make_installation
 from kennel import Kennel
 from kennel.node import interception
@@ -47,23 +49,10 @@ class Walled(Installation):
         """Files of the services, their logs and the sandboxes' disks that hold these bytes."""
         kept = [p for name in ("control", "gateway", "logs") for p in (self.data / name).rglob("*") if p.is_file()]
         kept += self.data.glob("node/sandboxes/*/disk.img")
-        return [str(path) for path in kept if any(word in part for part in _written(path))]
+        return [str(path) for path in kept if any(word in part for part in written(path))]
 
     def run(self, script: str, name: str = "box") -> str:
         return self.ask(lambda itx: itx.sandboxes.get(name).exec(script, timeout=30).stdout)
-
-
-def _written(path: Path) -> Iterator[bytes]:
-    """The parts of a sparse file that were written."""
-    with open(path, "rb") as stream:
-        end, size = 0, path.stat().st_size
-        while end < size:
-            try:
-                start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
-            except OSError:
-                return  # a hole up to the end
-            end = os.lseek(stream.fileno(), start, os.SEEK_HOLE)
-            yield os.pread(stream.fileno(), end - start, start)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +101,52 @@ def test_a_secret_goes_to_its_host_and_is_nowhere_else(walled: Walled) -> None:
     view = soon(lambda: (v := walled.ask(lambda itx: itx.secrets.get("canary"))).used_count and v)
     assert (view.used_count, view.last_used_by) == (1, "/sandboxes/box")
     assert walled.holding(CANARY.encode()) == []
+
+
+def test_58_a_value_is_in_no_byte_that_is_kept_said_or_remembered(walled: Walled) -> None:
+    """After a use, a rotation by hand and by itself, two denials, a snapshot, and after those who knew it died."""
+    canaries = Canaries()
+    first, second, client, token = map(canaries.value, ("first", "second", "client", "token"))
+    said = json.dumps({"access_token": token, "expires_in": 3600}).encode()
+    site = walled.world.site("bird.example.com", "other-bird.example.com", handler=answering(reply(b"ok")))
+    walled.world.site("id-bird.example.com", handler=answering(reply(said)), address=OTHER)
+    origins = ["https://bird.example.com", "https://id-bird.example.com"]
+    use = "curl -sS -m 9 -H 'X-Token: getSecret(\"/secrets/%s\"%s)' https://%s/v1"
+    plain, field = ("bird", ""), ("crm", ', { field: "accessToken" }')
+
+    def keep(value: str) -> None:
+        walled.ask(lambda itx: itx.secrets.set("bird", value, origins=origins))
+
+    keep(first)
+    assert walled.run(use % (*plain, "bird.example.com")) == "ok"
+    assert "secret_not_allowed_for_origin" in walled.run(use % (*plain, "other-bird.example.com"))
+    keep(second)
+    assert walled.run(use % (*plain, "bird.example.com")) == "ok"
+    material = {"clientId": "app", "clientSecret": client}
+    refresh = {"strategy": "oauth-client-credentials", "endpoint": "https://id-bird.example.com/token"}
+    walled.ask(lambda itx: itx.secrets.set("crm", material, origins=origins, refresh=refresh))
+    assert walled.run(use % (*field, "bird.example.com")) == "ok"
+    assert [value.encode() in r for value, r in zip((first, second, token), site.requests, strict=True)] == [True] * 3
+    rule = {"ruleKey": "shut", "verdict": "deny", "match": {"secretPaths": ["/secrets/*"]}}
+    walled.ask(lambda itx: itx.egress.set_rules([rule]))
+    assert "egress_denied" in walled.run(use % (*plain, "bird.example.com"))
+    walled.ask(lambda itx: itx.egress.set_rules([]))
+    walled.ask(lambda itx: itx.sandboxes.get("box").snapshot("with it"))
+    walled.kill("control")
+    walled.kill("gateway")
+    soon(lambda: _tried(walled, use % (*plain, "bird.example.com")) == "ok")
+    assert "ok" in _tried(walled, use % (*field, "bird.example.com"))
+    # What is looked at is what there is: a value that does lie there is found, and so is the gateway, which has to know.
+    planted = walled.data / "logs" / "planted"
+    planted.write_bytes(b"x" * 5_000_000 + base64.b64encode(b"user:" + second.encode()))
+    assert [path for path in stored(walled.data) if canaries.within(written(path))] == [planted]
+    planted.unlink()
+    assert [pid for pid in processes() if canaries.within(told(pid))] == []
+    for service in ("control", "node"):
+        assert not canaries.within(memory(walled.pid(service))), service
+    assert canaries.within(memory(walled.pid("gateway")))
+    asked = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; grep -rs -e first-/ -e second-/ /workspace /tmp /root"
+    assert re.search("(first|second)-/[0-9a-f]", walled.run(asked)) is None
 
 
 def test_names_rules_and_the_audit(walled: Walled) -> None:
