@@ -14,12 +14,12 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from tests.flow.test_egress_clients import VALUE, Room, need
 
-from egress_world import Heard
+from egress_world import Heard, World
 
 if TYPE_CHECKING:
     from egress_fixtures import Desk
@@ -46,7 +46,13 @@ class Site(http.server.BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
-def serve(desk: Desk, *names: str, kind: type[Site] = Site, **words: object) -> list[bytes]:
+class Place(Protocol):
+    """Where a host can stand: a test's desk, or a whole installation."""
+
+    world: World
+
+
+def serve(desk: Place, *names: str, kind: type[Site] = Site, **words: object) -> list[bytes]:
     """An HTTPS host made of a handler class; the heads it was sent."""
     heads: list[bytes] = []
 
@@ -83,30 +89,29 @@ def wheel() -> bytes:
     return stream.getvalue()
 
 
-def test_66_pip_from_an_index_with_a_password(desk: Desk, room: Room, tmp_path: Path) -> None:
+def pip_site(desk: Place, host: str) -> list[bytes]:
+    """An index with one package; the heads it was sent."""
     name = "pet_toy-1.0-py3-none-any.whl"
     page = f'<!DOCTYPE html><html><body><a href="/files/{name}">{name}</a></body></html>'.encode()
-    heads = serve(desk, "pypi.example.com", files={"/simple/pet-toy/": page, f"/files/{name}": wheel()})
-    desk.secret("/secrets/index", VALUE, "https://pypi.example.com")
+    return serve(desk, host, files={"/simple/pet-toy/": page, f"/files/{name}": wheel()})
+
+
+def test_66_pip_from_an_index_with_a_password(desk: Desk, room: Room, tmp_path: Path) -> None:
+    heads = pip_site(desk, "index.example.com")
+    desk.secret("/secrets/index", VALUE, "https://index.example.com")
     user = base64.b64encode(f"me:{VALUE}".encode())
     quoted = "getSecret(%22%2Fsecrets%2Findex%22)"
-    words = [
-        "install",
-        "--isolated",
-        "--disable-pip-version-check",
-        "--no-cache-dir",
-        "--target",
-        str(tmp_path / "got"),
-    ]
-    index = f"https://me:{quoted}@pypi.example.com/simple/"
-    done = room.run(sys.executable, "-m", "pip", *words, "--cert", str(room.roots), "--index-url", index, "pet-toy")
+    words = ["install", "--isolated", "--disable-pip-version-check", "--no-cache-dir"]
+    words += ["--target", str(tmp_path / "got"), "--cert", str(room.roots)]
+    index = f"https://me:{quoted}@index.example.com/simple/"
+    done = room.run(sys.executable, "-m", "pip", *words, "--index-url", index, "pet-toy")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "got" / "pet_toy.py").read_text() == "SOUND = 'squeak'\n"
     assert any(user in head for head in heads)
 
 
-def test_66_npm_with_a_token(desk: Desk, room: Room, tmp_path: Path) -> None:
-    need("npm")
+def npm_site(desk: Place, host: str) -> list[bytes]:
+    """A registry with one package; the heads it was sent."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for file, text in (("package.json", '{"name": "pet-toy", "version": "1.0.0"}'), ("index.js", "exports.a = 1")):
@@ -114,16 +119,17 @@ def test_66_npm_with_a_token(desk: Desk, room: Room, tmp_path: Path) -> None:
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
     packed = stream.getvalue()
-    version = {
-        "name": "pet-toy", "version": "1.0.0",
-        "dist": {
-            "tarball": "https://npm.example.com/pet-toy/-/pet-toy-1.0.0.tgz",
-            "integrity": "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode(),
-        },
-    }  # fmt: skip
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode()
+    dist = {"tarball": f"https://{host}/pet-toy/-/pet-toy-1.0.0.tgz", "integrity": integrity}
+    version = {"name": "pet-toy", "version": "1.0.0", "dist": dist}
     document = {"name": "pet-toy", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
     files = {"/pet-toy": json.dumps(document).encode(), "/pet-toy/-/pet-toy-1.0.0.tgz": packed}
-    heads = serve(desk, "npm.example.com", files=files)
+    return serve(desk, host, files=files)
+
+
+def test_66_npm_with_a_token(desk: Desk, room: Room, tmp_path: Path) -> None:
+    need("npm")
+    heads = npm_site(desk, "npm.example.com")
     desk.secret("/secrets/npm", VALUE, "https://npm.example.com")
     (tmp_path / ".npmrc").write_text(
         "registry=https://npm.example.com/\n//npm.example.com/:_authToken=${NPM_TOKEN}\naudit=false\nfund=false\n"

@@ -31,7 +31,7 @@ def mitmdump() -> Path | None:
 
 
 def _install() -> bool:
-    python = next((path for path in _candidates() if path.exists()), None)
+    python = next((path for path in _candidates() if _runs(path)), None)
     if python is None:
         print("mitmproxy left out: no Python of 3.12 or newer here", file=sys.stderr)
         return False
@@ -50,6 +50,14 @@ def _candidates() -> Iterator[Path]:
     yield from (Path(found) for name in _PYTHONS if (found := shutil.which(name)))
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     yield from (path / "bin" / "python" for path in sorted(versions.glob("3.1[2-9]*"), reverse=True))
+
+
+def _runs(python: Path) -> bool:
+    """A version manager's stand-in is there for every version, and runs only the one that is chosen."""
+    try:
+        return subprocess.run([python, "-c", ""], capture_output=True, timeout=30, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -7,7 +7,9 @@ that a program in a running sandbox reads the old roots or the new.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import logging
 import os
 import re
@@ -67,10 +69,12 @@ class Trust:
     def _write(self, authority: str) -> None:
         roots = next((Path(name).read_text() for name in _SYSTEM if Path(name).exists()), "")
         whole, known = f"{roots.rstrip()}\n{authority}", self._folder / "roots.pem"
-        if known.exists() and known.read_text() == whole and (self._folder / "roots.p12").exists():
+        made = all((self._folder / name).exists() for name in ("roots.p12", "chromium.json"))
+        if made and known.exists() and known.read_text() == whole:
             return
         self._put("authority.pem", authority.encode())
         self._put("roots.p12", _java_store(whole))
+        self._put("chromium.json", _chromium_policy(authority))
         self._put_hashed(authority)
         # Last: while it differs, all of this is done again.
         self._put("roots.pem", whole.encode())
@@ -99,6 +103,14 @@ def _java_store(pem: str) -> bytes:
 
     rows = [pkcs12.PKCS12Certificate(one, f"root{number}".encode()) for number, one in enumerate(_parsed(pem))]
     return pkcs12.serialize_java_truststore(rows, BestAvailableEncryption(JAVA_PASSWORD.encode())) if rows else b""
+
+
+def _chromium_policy(pem: str) -> bytes:
+    """What a browser of Chromium's kind is told to trust beside its own roots."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    told = [base64.b64encode(one.public_bytes(Encoding.DER)).decode() for one in _parsed(pem)]
+    return json.dumps({"CACertificates": told}).encode()
 
 
 def _parsed(pem: str) -> list[x509.Certificate]:

@@ -130,6 +130,8 @@ def test_what_programs_need_is_copied(root: Path) -> None:
         assert (root / name).is_file(), name
     # The bundle is the sandbox's own: the machine's roots and the gateway's authority, mounted beside the guest.
     assert os.readlink(root / "etc/ssl/certs/ca-certificates.crt").startswith("/.kennel/trust/")
+    assert os.readlink(root / "etc/chromium/policies/managed/kennel.json") == "/.kennel/trust/chromium.json"
+    assert "/.kennel/trust/authority.pem" in (root / "etc/firefox/policies/policies.json").read_text()
     assert not (root / "etc/apt/sources.list.d/private.list").exists()
     assert not (root / "var/lib/dpkg/lock").exists()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kennel.domain.ca_trust import JAVA_PASSWORD
@@ -34,7 +37,9 @@ def test_the_authority_joins_the_roots_in_every_form(tmp_path: Path, authority: 
     assert (folder / "roots.pem").read_text().endswith(authority)
     assert java_roots(folder) == before + 1
     assert [link.read_text() for link in (folder / "hashed").iterdir()] == [authority]
-    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.p*")} == {0o444}
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.*")} == {0o444}
+    [told] = json.loads((folder / "chromium.json").read_text())["CACertificates"]
+    assert x509.load_der_x509_certificate(base64.b64decode(told)) == x509.load_pem_x509_certificate(authority.encode())
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")

@@ -7,6 +7,7 @@ keys or machine-id. Equal inputs make equal trees.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 from kennel.adapters.images.accounts import SUDOERS, USER, USER_ID, account_files
 from kennel.domain.container import RUNTIME_MOUNT
 
-VERSION = 2
+VERSION = 3
 """Part of the image's digest: raise it whenever the tree that build() makes changes."""
 
 _LINKS = {
@@ -55,6 +56,8 @@ _COPIED_PATTERNS = ("java-*-openjdk", "python3.*")
 """Under /etc; a name that the machine does not have is skipped."""
 _APT_SOURCES = ("apt/sources.list", "apt/sources.list.d", "apt/trusted.gpg")
 _APT_SUFFIXES = (".list", ".sources", ".gpg")
+_CHROMIUM_POLICIES = ("chromium", "opt/chrome", "opt/chrome_for_testing")
+"""Where browsers, which have roots of their own and read no variable, look for what they are told."""
 _CREDENTIALS = re.compile(rb"://[^/\s]*@")
 
 _DPKG = "status diversions statoverride available cmethopt arch info alternatives triggers"
@@ -106,6 +109,21 @@ def trust(etc: Path) -> None:
     bundle.parent.mkdir(parents=True, exist_ok=True)
     bundle.unlink(missing_ok=True)
     bundle.symlink_to(f"{RUNTIME_MOUNT}/trust/roots.pem")
+    for name in _CHROMIUM_POLICIES:
+        _folders(etc, f"{name}/policies/managed")
+        (etc / name / "policies/managed/kennel.json").symlink_to(f"{RUNTIME_MOUNT}/trust/chromium.json")
+    _folders(etc, "firefox/policies")
+    policies = {"policies": {"Certificates": {"Install": [f"{RUNTIME_MOUNT}/trust/authority.pem"]}}}
+    _write(etc / "firefox/policies/policies.json", json.dumps(policies) + "\n")
+
+
+def _folders(etc: Path, name: str) -> None:
+    """Folders of root that everybody may read, whatever the caller's mask."""
+    at = etc
+    for part in name.split("/"):
+        at = at / part
+        at.mkdir(exist_ok=True)
+        _own(at, 0o755)
 
 
 def _own(path: Path, mode: int, uid: int = 0, gid: int = 0) -> None:
