@@ -13,7 +13,7 @@ from kennel import Kennel
 @pytest.fixture(scope="session")
 def installation() -> Iterator[Installation]:
     """The shared installation: tests name their own sandboxes and leave no trace in others'."""
-    yield from make_installation()
+    yield from make_installation(prepared=False)
 
 
 @pytest.fixture

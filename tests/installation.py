@@ -6,6 +6,7 @@ loop device, namespace or cgroup of the installation is left.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -16,12 +17,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kennel import Kennel
+from kennel.adapters.images.store import ImageStore
+from kennel.node import guest_runtime
 
 
 class Installation:
@@ -116,12 +120,30 @@ def _text(path: Path) -> str:
         return ""
 
 
-def make_installation(kind: type[Installation] = Installation, **settings: str) -> Iterator[Installation]:
-    """An installation that is up, and down and counted afterwards."""
+@cache
+def _prepared() -> Path:
+    """What a first start makes of this machine (the guest's runtime, the host image), made once for all installations.
+
+    8,600 files: a first start takes 8 s of CPU with them and 1 s without.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kennel-test-prepared-", dir="/var/tmp"))
+    atexit.register(shutil.rmtree, folder)
+    guest_runtime.ensure(folder / "guest")
+    ImageStore(folder / "images").host_image().prepare()
+    return folder
+
+
+def make_installation(
+    kind: type[Installation] = Installation, *, prepared: bool = True, **settings: str
+) -> Iterator[Installation]:
+    """An installation that is up, and down and counted afterwards; its start is a first one without `prepared`."""
     if os.geteuid() != 0:
         pytest.skip("needs root: namespaces and mounts are real here")
     folder = Path(tempfile.mkdtemp(prefix="kennel-test-", dir="/var/tmp"))
     folder.chmod(0o711)
+    if prepared:
+        # Hard links: nothing of it is ever written in place, or chmodded.
+        subprocess.run(["cp", "-al", str(_prepared()), str(folder / "node")], check=True)
     settings = {"floor_disk": "1000000000", "floor_fraction": "0.02", **settings}
     made = kind(folder, **settings)
     try:
