@@ -50,7 +50,13 @@ def main(connection: str, packages: str) -> None:
             super().init_iopub(context)
 
     exact_streams()
-    options = ("HistoryManager.enabled=False", "InteractiveShell.colors=nocolor", "IPCompleter.use_jedi=False")
+    # The kernel would sleep 0.5 ms after each cell for output that lags behind; `drained` waits for exactly that.
+    options = (
+        "Kernel._execute_sleep=0",
+        "HistoryManager.enabled=False",
+        "InteractiveShell.colors=nocolor",
+        "IPCompleter.use_jedi=False",
+    )
     app: Any = App.instance()
     app.initialize(["-f", connection, *(f"--{option}" for option in options)])
     for name in _HOMES:
@@ -64,7 +70,10 @@ def main(connection: str, packages: str) -> None:
 
 
 def exact_streams() -> None:
-    """Output is told after 20 ms instead of 200, and what was read of a descriptor is told before the cell's end."""
+    """Output is told after 20 ms instead of 200, and what was read of a descriptor is told before the cell's end.
+
+    A flush of a stream nobody wrote to does nothing: a cell has four of them, each a trip through another thread.
+    """
     import os
     import select
 
@@ -81,7 +90,20 @@ def exact_streams() -> None:
                     return
                 stream.write(piece.decode(errors="replace"))
 
-    streams._watch_pipe_fd = watch
+    write, flush = streams.write, streams.flush
+
+    def noted(stream: Any, text: str) -> Any:
+        """Remembers that there is something to flush."""
+        stream.unflushed = True
+        return write(stream, text)
+
+    def flushed(stream: Any) -> None:
+        """Flushes if there may be something."""
+        if getattr(stream, "unflushed", False):
+            stream.unflushed = False
+            flush(stream)
+
+    streams._watch_pipe_fd, streams.write, streams.flush = watch, noted, flushed
 
 
 def lend_variables(app: Any) -> None:
