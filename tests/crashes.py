@@ -37,7 +37,7 @@ class Restless(Installation):
         command = [sys.executable, "-P", str(Path(__file__).with_name("restless_up.py"))]
         log = open(self.data / "up.log", "ab")  # noqa: SIM115  the child's
         self.process = subprocess.Popen(
-            [*command, "--data", str(self.data), "--port", "0", "--json", *words],
+            [*self.prefix, *command, "--data", str(self.data), "--port", "0", "--json", *words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment,
         )  # fmt: skip
         log.close()

@@ -113,6 +113,30 @@ class Installation:
         return found
 
 
+PACKAGE = "\nPackage: kennel-test\nVersion: 1\n"
+"""One more row for `see_own_packages`."""
+
+_OWN_PACKAGES = """
+while read -r _ _ _ _ place _; do
+  case $place in /var/tmp/kennel-test-*) umount -l "$place";; esac
+done < /proc/self/mountinfo
+mount --bind "$0" /var/lib/dpkg/status && exec "$@"
+"""
+
+
+def see_own_packages(installation: Installation) -> Path:
+    """From its next `up` on the services see this file as the machine's list of packages; nobody else does.
+
+    They run in a mount namespace of their own, which lets go of what other installations have mounted: it would keep
+    their loop devices for as long as it lasts.
+    """
+    status = installation.data / "status"
+    if not status.exists():
+        status.write_text(Path("/var/lib/dpkg/status").read_text())
+    installation.prefix = ["unshare", "--mount", "sh", "-c", _OWN_PACKAGES, str(status)]
+    return status
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")

@@ -133,8 +133,7 @@ class Bundle:
             self.mounts.append(mounted)
             return [("root", mounted, self.root)]
         image = HostImage(self.here / "images")
-        image.prepare()
-        lower = image.lower()
+        lower = image.prepare()
         assert lower.usr is not None
         return [("root", lower.root, self.root), ("usr", lower.usr, self.root / "usr")]
 

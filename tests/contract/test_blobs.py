@@ -8,14 +8,14 @@ import resource
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import obstore
 import pytest
 
 from kennel.adapters.blobs.store import ObjectBlobs, open_blobs
-from kennel.wire.errors import KennelError
+from kennel.wire.errors import KennelError, error
 from s3_server import make_s3, s3_options
 
 pytestmark = pytest.mark.anyio
@@ -165,6 +165,37 @@ async def test_a_source_that_fails_leaves_nothing(blobs: ObjectBlobs, tmp_path: 
     os.close(writing)
     assert not await blobs.exists("layers/x")
     assert [row async for row in blobs.list("layers")] == []
+
+
+@pytest.mark.parametrize("size", [0, 10, 3 << 20])
+async def test_what_passes_through_is_squeezed_and_whole_or_without_its_end(tmp_path: Path, size: int) -> None:
+    store, data = open_blobs(tmp_path / "blobs"), os.urandom(size)
+
+    async def arriving(*, cut: bool) -> AsyncIterator[bytes]:
+        for at in range(0, size, 65536):
+            yield data[at : at + 65536]
+        if cut:
+            raise error("PACK_FAILED", "cut off")
+
+    frame = [piece async for piece in store.squeezed(arriving(cut=False))]
+    assert b"".join([piece async for piece in store.unsqueezed(_each(frame), _MANY)]) == data
+    part: list[bytes] = []
+    with pytest.raises(KennelError) as caught:
+        await _take(store.squeezed(arriving(cut=True)), part)
+    assert caught.value.code == "PACK_FAILED"
+    with pytest.raises(KennelError) as caught:
+        await _take(store.unsqueezed(_each(part), _MANY), [])
+    assert caught.value.code == "BLOB_CORRUPT"
+
+
+async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def _take(pieces: AsyncIterator[bytes], taken: list[bytes]) -> None:
+    async for piece in pieces:
+        taken.append(piece)
 
 
 async def test_a_store_that_does_not_answer_is_unavailable() -> None:

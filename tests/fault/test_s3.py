@@ -132,3 +132,46 @@ def test_a_store_that_is_away_at_a_wake_fails_the_start_and_nothing_else(stored:
         # It was the store that failed, not the files: nothing to record, nothing that asks for a person.
         assert "restore-failed" not in told(stored, box)
         box.destroy()
+
+
+@pytest.mark.full
+def test_directories_and_whole_trees_go_to_s3_and_come_back(stored: Installation, line: Line) -> None:
+    with stored.client() as itx:
+        box = itx.sandboxes.get("/sandboxes/saved-to-s3").create()
+        # The large one goes up in parts, the small one in one piece.
+        run(
+            box, "mkdir -p /home/t; cd /home/t; head -c 24000000 /dev/urandom > big; sha256sum big > sums; echo 1 > one"
+        )
+        run(box, "mkdir d; head -c 24000000 /dev/urandom > d/big; sha256sum d/big > sums; ln -s sums link")
+        big = box.create_backup("/home/t")
+        run(box, "rm /home/t/big; echo 2 > /home/t/one")
+        small = box.create_backup("/home/t", name="small")
+        snapshot = box.snapshot()
+        line.cut()
+        try:
+            for call in (lambda: box.create_backup("/home/t"), lambda: box.restore_backup(big)):
+                with pytest.raises(KennelError) as caught:
+                    call()
+                assert caught.value.code == "BLOBS_UNAVAILABLE"
+        finally:
+            line.mend()
+        assert run(box, "cat /home/t/one; ls /home/t") == "2\none\nsums\n"
+        assert [each.id for each in box.list_backups()] == [snapshot.id, small.id, big.id]
+        box.restore_backup(big)
+        assert run(box, "cd /home/t; sha256sum -c sums; cat one; ls") == "big: OK\n1\nbig\none\nsums\n"
+        box.restore_backup(small, dir="/home/small")
+        assert run(box, "cat /home/small/one; ls /home/small") == "2\none\nsums\n"
+        run(box, "rm -rf d link")
+        box.sleep()
+        lose_layers(stored)
+        tree = b"".join(box.export_snapshot(snapshot))
+        twin = itx.sandboxes.import_("/sandboxes/from-a-tree", tree)
+        assert run(twin, "sha256sum -c sums; readlink link") == "d/big: OK\nsums\n"
+        run(box, "true")
+        for each in (big, small):
+            box.delete_backup(each)
+        with pytest.raises(KennelError) as caught:
+            box.restore_backup(big)
+        assert caught.value.code == "BACKUP_NOT_FOUND"
+        for each in (box, twin):
+            each.destroy()

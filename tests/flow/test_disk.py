@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inside import run
-from installation import Installation, make_installation
+from installation import PACKAGE, Installation, make_installation, see_own_packages
 from kennel import Kennel, KennelError
 
 pytestmark = pytest.mark.root
@@ -118,10 +118,8 @@ def test_what_was_made_on_another_image_is_set_aside_and_the_workspace_stays(upg
         first = packed.snapshots()[0]
     upgradable.down()
     # The machine of the next start has one package more: a mount of its own, seen by nobody else.
-    status = upgradable.data / "status"
-    status.write_text(Path("/var/lib/dpkg/status").read_text() + "\nPackage: kennel-test\nVersion: 1\n")
-    script = 'mount --bind "$0" /var/lib/dpkg/status && exec "$@"'
-    upgradable.prefix = ["unshare", "--mount", "sh", "-c", script, str(status)]
+    status = see_own_packages(upgradable)
+    status.write_text(status.read_text() + PACKAGE)
     upgradable.up()
     with upgradable.client() as itx:
         packed, killed, new = (itx.sandboxes.get(path) for path in paths)
@@ -176,3 +174,54 @@ def test_files_that_do_not_fit_a_type_are_refused_and_the_hint_works(itx: Kennel
     assert "No space left" in filled.stderr
     for each in (box, twin):
         each.destroy()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_full_sandbox_starts_and_one_that_is_too_full_says_what_can_be_done(
+    itx: Kennel, installation: Installation
+) -> None:
+    box = itx.sandboxes.get("/sandboxes/overfull").create(instance_type="basic")
+    run(box, "echo small > file")
+    small = box.snapshot("small")
+    for number in range(5):
+        filled = box.exec(f"dd if=/dev/zero of=fill{number} bs=256k; ls -s fill{number}", timeout=300)
+        assert "No space left" in filled.stderr
+        box.sleep()
+        assert int(run(box, "df --output=size . | tail -1")) > 0, "it starts however often it was filled"
+    # A link or a name costs a disk nothing but the inode that it has anyway, and a layer some 200 bytes.
+    code = (
+        "import os\nos.unlink('fill4')\nos.mkdir('n')\nos.chdir('n')\n"
+        "for n in range(150000):\n os.symlink(f'{n:06}' + 'x' * 52, str(n))"
+    )
+    box.exec(argv=["python3", "-c", code], timeout=300)
+    big = box.snapshot("big")
+    box.sleep()
+    known = box.info()
+    with pytest.raises(KennelError) as caught:
+        box.start()
+    _says_which_would_do(caught.value)
+    with pytest.raises(KennelError) as caught:
+        box.exec("true")
+    assert (caught.value.code, caught.value.admitted) == ("DISK_TOO_SMALL", "no")
+    now = box.info()
+    assert (now.status, now.last_backup_id) == ("stopped", known.last_backup_id)
+    box.rollback(small)
+    assert run(box, "cat file; ls") == "small\nfile\n"
+    run(box, "echo later > later")
+    with pytest.raises(KennelError) as caught:
+        box.rollback(big)
+    _says_which_would_do(caught.value)
+    assert box.info().running
+    assert run(box, "cat file later") == "small\nlater\n"
+    twin = box.fork("/sandboxes/large-enough-now", big, instance_type="standard-1")
+    assert run(twin, "cat file; ls n | wc -l; rm fill0; ls").startswith("small\n")
+    for each in (box, twin):
+        each.destroy()
+
+
+def _says_which_would_do(failure: KennelError) -> None:
+    assert (failure.code, failure.status, failure.admitted) == ("DISK_TOO_SMALL", 409, "no")
+    assert failure.details["fits"] == "standard-1"
+    assert "standard-1" in (failure.hint or "")
+    assert "roll back" in (failure.hint or "")

@@ -85,6 +85,36 @@ def test_files_expire_after_their_time_and_what_somebody_named_stays(hasty: Inst
         box.destroy()
 
 
+def test_one_that_was_taken_back_in_its_sleep_is_used_by_that(hasty: Installation) -> None:
+    with hasty.client() as itx:
+        box = itx.sandboxes.get("/sandboxes/taken-back").create()
+        run(box, "echo 1 > one")
+        named = box.snapshot("named")
+        box.sleep()
+        # The background finds it; only then is it asleep, empty and older than files are kept.
+        wait_until(lambda: "workspace-expired" in kinds(hasty, box), "it did not expire")
+        assert not box.rollback(named).running
+        assert run(box, "cat one") == "1\n"
+        box.destroy()
+
+
+def test_a_fork_that_nobody_woke_ages_from_its_own_beginning(hasty: Installation) -> None:
+    with hasty.client() as itx:
+        box = itx.sandboxes.get("/sandboxes/old").create()
+        run(box, "echo 1 > one")
+        named = box.snapshot("named")
+        box.sleep()
+        time.sleep(TTL - 1)
+        young, left = (box.fork(path, named) for path in ("/sandboxes/young", "/sandboxes/left"))
+        time.sleep(TTL - 1.5)
+        assert run(young, "cat one") == "1\n"
+        time.sleep(2)
+        assert run(left, "ls") == ""
+        assert kinds(hasty, left).count("workspace-expired") == 1
+        for each in (box, young, left):
+            each.destroy()
+
+
 def test_a_pet_in_use_never_expires(hasty: Installation) -> None:
     with hasty.client() as itx:
         box = itx.sandboxes.get("/sandboxes/used").create()

@@ -159,7 +159,8 @@ class Backups:
                     await self._fetch(archive, target)
                 else:
                     with _as_backup(id_):
-                        await self._export(project, path, id_, target)
+                        async with self._snapshots.tree(project, path, id_) as pieces:
+                            await _send(pieces, target)
                 await target.finish()
             finally:
                 await target.close()
@@ -169,9 +170,7 @@ class Backups:
     async def _fetch(self, archive: Archive, target: Unpack) -> None:
         pipe = Pipe(lambda far: self._blobs.get(archive.blob, far, 2 * MAX_BYTES), reads=True)
         try:
-            while piece := await pipe.read():
-                await target.write(piece)
-            await pipe.work
+            await _send(pipe.pieces(), target)
         except KennelError as failure:
             if failure.code != "BLOB_NOT_FOUND":
                 raise
@@ -179,17 +178,17 @@ class Backups:
         finally:
             pipe.close()
 
-    async def _export(self, project: str, path: str, id_: str, target: Unpack) -> None:
-        async with self._snapshots.export(project, path, id_) as pieces:
-            async for data in self._blobs.unsqueezed(pieces, 2 * MAX_BYTES):
-                await target.write(data)
-
     async def _archive(self, project: str, path: str, id_: str) -> Archive:
         return (await book(self._events, project, path))[id_]
 
     async def close(self) -> None:
         """Waits for what is being taken back."""
         await asyncio.gather(*self._undone, return_exceptions=True)
+
+
+async def _send(pieces: AsyncIterator[bytes], target: Unpack) -> None:
+    async for piece in pieces:
+        await target.write(piece)
 
 
 async def book(events: EventLog, project: str, path: str) -> dict[str, Archive]:

@@ -1,14 +1,14 @@
-"""Owns pipes between the event loop and whoever reads or writes their other end in a thread: blobs on their way.
+"""Owns pipes between the event loop and whoever reads or writes their other end elsewhere: blobs and trees.
 
-Called by backups. Invariant: neither end is closed while anybody may still use it: the loop's end first, the other one
-when the work on it has ended; neither side holds more than a pipe's worth.
+Called by backups and snapshots. Invariant: neither end is closed while anybody may still use it: the loop's end first,
+the other one when the work on it has ended; neither side holds more than a pipe's worth.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -49,13 +49,21 @@ class Pipe:
             except BlockingIOError:
                 await self._ready()
 
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """All that the far end sends, and then what it failed with."""
+        while piece := await self.read():
+            yield piece
+        await self.work
+
     async def _ready(self) -> None:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         add, remove = (loop.add_reader, loop.remove_reader) if self._reads else (loop.add_writer, loop.remove_writer)
         add(self._near, _tell, ready)
         try:
-            await asyncio.wait([ready, self.work], return_when=asyncio.FIRST_COMPLETED)
+            # Work that is done may have given the far end to others, who still hold it.
+            waiting = [ready] if self.work.done() else [ready, self.work]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             remove(self._near)
             ready.cancel()

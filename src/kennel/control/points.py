@@ -35,7 +35,8 @@ MANY_NAMES = 2000
 SHARE = 10.0
 """Where a sandbox changed so many names, the next look comes no sooner than this many times the last one's length."""
 REST_SECONDS = 60.0
-"""How long none is tried after one failed: files that are too many, or too large, stay so."""
+"""How long none is tried after one failed: files that are too many, or too large, stay so. A node that went away may
+be back by the next command."""
 
 Stacks = tuple[tuple[str, ...], ...]
 Book = Callable[[str, str], Awaitable[dict[str, Snapshot]]]
@@ -80,7 +81,8 @@ class Points:
                 if answer.names > MANY_NAMES:
                     line.resting = time.monotonic() + SHARE * (time.monotonic() - line.looked)
             except (KennelError, TimeoutError) as failure:
-                line.mark, line.resting = "", time.monotonic() + REST_SECONDS
+                away = isinstance(failure, KennelError) and failure.code == "NODE_UNAVAILABLE"
+                line.mark, line.resting = "", time.monotonic() + (0.0 if away else REST_SECONDS)
                 log.info("%s%s has no point for a while: %s", pet.project, pet.path, failure)
 
     async def _take(self, pet: Pet, line: _Line, packed: Packed, begun: float) -> None:

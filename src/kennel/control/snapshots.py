@@ -15,12 +15,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from kennel.control import leftovers
 from kennel.control.catalogue import Catalogue
 from kennel.control.fleet import Fleet, Pet
 from kennel.control.history import known
+from kennel.control.pipes import Pipe
 from kennel.control.progress import Say, in_silence
 from kennel.control.projection import Projections
 from kennel.control.sandboxes import Sandboxes
@@ -226,34 +228,21 @@ class Snapshots:
 
     @asynccontextmanager
     async def export(self, project: str, path: str, id_: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The whole tree of a snapshot as a tar.zst, piece by piece."""
+        """The whole tree of a snapshot as a tar.zst, piece by piece; one that was cut off has no end."""
+        async with self.tree(project, path, id_) as pieces:
+            yield self._blobs.squeezed(pieces)
+
+    @asynccontextmanager
+    async def tree(self, project: str, path: str, id_: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """As `export`, not compressed; the pieces end with the failure of what was cut off."""
         await self._find(project, path)
         layers = (await self._one(project, path, id_)).layers
         await self._fleet.workspaces.ensure(layers)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        job = asyncio.create_task(self._export(layers, writing), name="export")
+        pipe = Pipe(partial(self._fleet.node.export, layers), reads=True)
         try:
-            yield self._exported(reading, job)
+            yield pipe.pieces()
         finally:
-            os.close(reading)
-            job.cancel()
-            await asyncio.gather(job, return_exceptions=True)
-
-    async def _export(self, layers: tuple[str, ...], writing: int) -> None:
-        try:
-            await self._fleet.node.export(layers, writing)
-        finally:
-            os.close(writing)
-
-    async def _exported(self, reading: int, job: asyncio.Task[None]) -> AsyncIterator[bytes]:
-        last = b""
-        async for piece in self._blobs.squeezed(reading):
-            if last:
-                yield last
-            last = piece
-        # A tree that was cut off must not look whole: the last piece goes out only when node says that it is.
-        await job
-        yield last
+            pipe.close()
 
     async def take_in(self, who: Principal, project: str, path: str, body: AsyncIterator[bytes], options: CreateOptions,
                       request_id: str | None) -> SandboxView:  # fmt: skip

@@ -164,7 +164,7 @@ class Workspaces:
 
     def aged(self, state: Projection) -> bool:
         """Whether the sandbox has slept longer than its files are kept."""
-        since = state.workspace.rested_at or state.workspace.saved_at
+        since = state.workspace.used_at
         if state.running or state.workspace.backup_id is None or since is None:
             return False
         return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() >= self._ttl

@@ -1,7 +1,8 @@
 """Owns the rule of what a sandbox may write: the size of its disk, less what the layers below it hold.
 
-Called by node when it starts a sandbox, by control before it rolls back or forks. Invariant: a sandbox can always be
-started on what it itself wrote, with FLOOR bytes to work with, so that one that is full can delete.
+Called by node when it starts a sandbox, by control before it rolls back or forks. Invariant: a sandbox can be
+started on the bytes it itself wrote, with some room to work with, so that one that is full can delete. (Names without
+bytes, by the ten thousand, weigh more in a layer than on the disk, and can bring a full one over.)
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from kennel.wire.errors import KennelError, error
 FLOOR = 64 * MIB
 
 
-def withheld(held: int, total: int) -> int:
-    """Bytes of a disk, of `total` writable ones, that are kept from the sandbox because layers hold `held`."""
-    return max(0, min(held, total - FLOOR))
+def withheld(held: int, total: int, size: int) -> int:
+    """Bytes kept from a sandbox whose layers hold `held`; its disk has `size`, of which `total` can be written.
+
+    One that is full gets half of what is left up to `size`, where `refusal` begins, and FLOOR at most: however often it
+    fills its disk and sleeps, it does not come to where it cannot be started.
+    """
+    room = total - held
+    if room < FLOOR:
+        room = min(FLOOR, max(size - held, 0) // 2, total)
+    return total - room
 
 
 def refusal(held: int, size: InstanceType) -> KennelError | None:

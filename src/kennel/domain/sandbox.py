@@ -38,7 +38,7 @@ class Workspace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     `moves` counts how often that changed. `void`: what is on the disk is not wanted any more. `empty`: it was started
     empty beside a backup that stands, which only a snapshot that somebody asks for replaces. `made_on`: the digest of
     the image that `root` and `usr` were made on, where it is known. `saved_at`, `rested_at`: when the last backup was
-    made and when the sandbox last stopped, ISO 8601.
+    made, and when the sandbox last stopped or was rolled back, ISO 8601.
     """
 
     backup_id: str | None = None
@@ -56,6 +56,11 @@ class Workspace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     def stacks(self) -> tuple[tuple[str, ...], ...]:
         """All of its stacks, the workspace's first."""
         return (self.layers, *(stack for stack in (self.root, self.usr) if stack is not None))
+
+    @property
+    def used_at(self) -> str | None:
+        """From when on files that sleep age: the last stop, roll back or backup, a fork's own beginning included."""
+        return max((when for when in (self.saved_at, self.rested_at) if when is not None), default=None)
 
 
 class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -152,7 +157,7 @@ def _moved(state: Projection, event: Event) -> Projection:
     if event.type == "sandbox/backup-created":
         changes["saved_at"] = event.created_at
     if event.type == "sandbox/rolled-back":
-        changes["void"] = True
+        changes |= {"void": True, "rested_at": event.created_at}
     if event.type == "sandbox/workspace-expired":
         changes |= {"backup_id": None, "layers": (), "root": None, "usr": None, "void": True}
     workspace = msgspec.structs.replace(now, **changes)

@@ -105,8 +105,8 @@ def told() -> Iterator[None]:
         raise damaged(failure) from failure
 
 
-def reserve(mounted: Path, held: int) -> None:
-    """Keeps `held` bytes of a mounted disk from everybody, so that with the layers below it is as large as promised.
+def reserve(mounted: Path, held: int, size: int) -> None:
+    """Keeps `held` bytes of a mounted disk from everybody, so that with the layers below it has `size`, as promised.
 
     The kernel holds them back until the disk is unmounted, also from root and so from the overlay (30 µs).
     """
@@ -114,7 +114,7 @@ def reserve(mounted: Path, held: int) -> None:
     name = os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
     # What ext4 itself keeps back so that it never runs out in the middle of a change.
     own = min(space.f_blocks // 50, 4096)
-    blocks = -(-disk_room.withheld(held, space.f_blocks * space.f_bsize) // space.f_bsize)
+    blocks = -(-disk_room.withheld(held, (space.f_blocks - own) * space.f_bsize, size) // space.f_bsize)
     with step("reserve"):
         Path(f"/sys/fs/ext4/{name}/reserved_clusters").write_text(str(own + blocks))
 

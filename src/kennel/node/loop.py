@@ -6,6 +6,7 @@ would destroy it), and a device lets go by itself when its last mount goes (LO_F
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -34,7 +35,13 @@ def attach(image: str) -> tuple[str, int]:
     while (held := holder(image)) is not None:
         # The same device is the same superblock, whoever else still has it mounted. Once open it stays; it may have
         # been released, and taken by another image, just before.
-        device = os.open(held, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            device = os.open(held, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as failure:
+            if failure.errno != errno.ENXIO:
+                raise
+            time.sleep(0.001)  # its last user has just let go, and the kernel (before 6.10) is still at it
+            continue
         if holder(image) == held:
             return held, device
         os.close(device)

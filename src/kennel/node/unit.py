@@ -113,7 +113,8 @@ class Units:
         if isolation != "container":
             raise error("ISOLATION_UNAVAILABLE", f"isolation {isolation!r} is not available here", admitted="no")
         with self._locks.of(sandbox):
-            self.images.resolve(image_digest)
+            # Not only known but built: a digest of the machine's packages is forgotten with them if nobody built it.
+            self.images.lower(image_digest)
             known = self.records.get(sandbox)
             if known is None:
                 self._require_room(size)
@@ -165,18 +166,18 @@ class Units:
     def _run(self, record: Record, hostname: str, asked: Stacks) -> tuple[int, Stacks]:
         places = self.places(record.sandbox)
         disk.mount(places.image, places.disk)
-        image = self.images.current(record.image_digest)
-        planned = self.uppers.plan(places, image, asked)
+        lower = self.images.lower(record.image_digest)
+        planned = self.uppers.plan(places, lower.digest, asked)
         self.uppers.require(planned.named())
-        disk.reserve(places.disk, self.uppers.room(planned, INSTANCE_TYPES[record.instance_type]))
+        size = INSTANCE_TYPES[record.instance_type]
+        disk.reserve(places.disk, self.uppers.room(planned, size), size.disk)
         disk.lay_out(places.disk, record.id_base)
         # The sandbox's root must walk through its folder, nobody else on this machine may.
         with step("give folder"):
             os.chown(places.folder, record.id_base, record.id_base)
             places.folder.chmod(0o700)
-        lower = self.images.lower(image)
         root = lower.root if lower.root.is_dir() else erofs.mounted(lower.root, self.grounds.image_mounts)
-        lies_on = self.uppers.mount(places, record, Lower(root, lower.usr, image), planned)
+        lies_on = self.uppers.mount(places, record, Lower(root, lower.usr, lower.digest), planned)
         self._hold(places, lies_on.named())
         rootfs.require_folders(places.root)
         netns.create(places.netns)

@@ -101,7 +101,8 @@ class Uppers:
         found = known or asked
         if found.image == image or (known is None and not found.root and not found.usr):
             return Stacks(found.workspace, found.root or (), found.usr, image)
-        discarded.set_aside(places.disk, SYSTEM)
+        # One without a record was never mounted: this start was cut off before, and what there was is aside already.
+        discarded.set_aside(places.disk, [name for name in SYSTEM if stack.recorded(places.disk / name) is not None])
         return Stacks(found.workspace, (), (), image)
 
     def mount(self, places: rootfs.Places, record: Record, lower: Lower, planned: Stacks) -> Stacks:

@@ -49,8 +49,8 @@ class Blobs(Protocol):
         """Deletes the blob; one that is not there is no error."""
         ...
 
-    def squeezed(self, source: int) -> AsyncIterator[bytes]:
-        """What the open file or pipe `source` holds, compressed as blobs are, in pieces; nothing is stored."""
+    def squeezed(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What arrives in `pieces`, compressed as blobs are, in larger ones; nothing is stored."""
         ...
 
     def unsqueezed(self, pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:

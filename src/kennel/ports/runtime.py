@@ -35,7 +35,11 @@ class Runtime(Protocol):
 
 
 class Lower(Protocol):
-    """The read-only parts of an image: its root (a folder or an EROFS file), its `/usr` where that lies elsewhere."""
+    """The read-only parts of an image: its root (a folder or an EROFS file), its `/usr` where that lies elsewhere, and
+    the digest that these are of."""
+
+    @property
+    def digest(self) -> str: ...
 
     @property
     def root(self) -> Path: ...
@@ -54,8 +58,6 @@ class Images(Protocol):
     """The images of this machine."""
 
     def resolve(self, name_or_digest: str) -> str: ...
-
-    def current(self, digest: str) -> str: ...
 
     def lower(self, digest: str) -> Lower: ...
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kennel.adapters.images import skeleton
 from kennel.adapters.images.accounts import account_files
 from kennel.adapters.images.host import HostImage
 from kennel.adapters.images.store import ImageInfo, ImageStore
@@ -87,8 +88,7 @@ def image(machine: Path, tmp_path: Path) -> HostImage:
 def root(image: HostImage) -> Path:
     if os.geteuid() != 0:
         pytest.skip("owners are set, which only root may")
-    image.prepare()
-    return image.lower().root
+    return image.prepare().root
 
 
 def test_nothing_private_is_copied(root: Path) -> None:
@@ -191,11 +191,25 @@ def test_a_digest_follows_packages_and_release_only(image: HostImage, machine: P
 
 @as_root
 def test_preparing_again_changes_nothing_and_leaves_nothing_beside(image: HostImage, tmp_path: Path) -> None:
-    image.prepare()
-    before = image.lower().root.stat().st_ino
-    image.prepare()
-    assert image.lower().root.stat().st_ino == before
+    before = image.prepare().root.stat().st_ino
+    assert image.prepare().root.stat().st_ino == before
     assert [path.name for path in (tmp_path / "images").iterdir()] == [image.directory().name]
+
+
+@as_root
+def test_a_package_that_comes_while_it_is_prepared_is_of_the_next_image(
+    image: HostImage, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, build = image.digest(), skeleton.build
+
+    def slowly(root: Path, source: Path) -> None:
+        build(root, source)
+        put(machine / "var/lib/dpkg/status", "Package: new\n")
+
+    monkeypatch.setattr(skeleton, "build", slowly)
+    made = image.prepare()
+    assert made.root.is_dir()
+    assert made.digest == first != image.digest()
 
 
 @as_root
@@ -248,7 +262,7 @@ def test_names_and_digests_resolve(store: ImageStore) -> None:
     assert store.resolve("a" * 64) == A
     assert store.resolve("host") == store.host_image().digest() == store.resolve(store.host_image().digest())
     assert store.info(B).name == "stock"
-    assert store.current(B) == B
+    assert store.lower(B).digest == B
     assert store.lower(B).root == store.path(B)
     assert store.lower(B).usr is None
 
@@ -287,10 +301,10 @@ def test_an_earlier_host_image_means_the_present_one(store: ImageStore, machine:
     present = store.resolve("host")
     assert present != earlier
     assert store.info(earlier) == ImageInfo("host", earlier, "host")
-    assert store.current(earlier) == present
+    assert store.lower(earlier).digest == present
     store.remove(earlier)
     with pytest.raises(KennelError):
-        store.current(earlier)
+        store.lower(earlier)
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,30 @@ async def test_a_reader_gets_all_and_then_the_failure() -> None:
         await asyncio.to_thread(os.write, far, b"x" * 1000)
         raise error("BLOB_CORRUPT", "damaged")
 
-    pipe, total = Pipe(damaged, reads=True), 0
-    while piece := await pipe.read():
-        total += len(piece)
-    assert total == 1000
+    pipe = Pipe(damaged, reads=True)
+    pieces = pipe.pieces()
+    assert await anext(pieces) == b"x" * 1000
     with pytest.raises(KennelError):
-        await pipe.work
+        await anext(pieces)
     pipe.close()
+
+
+async def test_what_others_send_after_the_work_is_done_arrives_too() -> None:
+    before, handed = descriptors(), []
+
+    async def hand_over(far: int) -> None:
+        handed.append(os.dup(far))
+
+    def send() -> None:
+        os.write(handed[0], b"late")
+        os.close(handed[0])
+
+    pipe = Pipe(hand_over, reads=True)
+    await pipe.work
+    asyncio.get_running_loop().call_later(0.05, send)
+    assert [piece async for piece in pipe.pieces()] == [b"late"]
+    pipe.close()
+    assert descriptors() == before
 
 
 async def test_one_that_gives_up_leaves_the_far_end_to_close_by_itself() -> None:

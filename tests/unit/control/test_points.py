@@ -100,6 +100,15 @@ async def test_one_that_fails_raises_nothing_and_is_not_tried_again_at_once(fail
     assert (world.node.seen, world.told) == ([], [])
 
 
+async def test_a_node_that_went_away_is_asked_again_by_the_next_command() -> None:
+    world = World()
+    world.node.failure = error("NODE_UNAVAILABLE", "node went away")
+    await world.before()
+    world.node.failure = None
+    await world.before()
+    assert (world.node.seen, len(world.told)) == ([""], 1)
+
+
 async def test_many_names_are_looked_at_less_often() -> None:
     world = World()
     world.node.names = module.MANY_NAMES + 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kennel.domain import disk_room
-from kennel.domain.instance_type import INSTANCE_TYPES
+from kennel.domain.disk_room import FLOOR
+from kennel.domain.instance_type import INSTANCE_TYPES, MIB
 
 GB = 1000**3
 
@@ -34,15 +35,28 @@ def test_what_fits_and_what_would(held: int, type_: str, fits: bool | str | None
 
 
 @pytest.mark.parametrize(
-    ("held", "total", "kept"),
+    ("held", "room"),
     [
-        (0, GB, 0),
-        (1000, GB, 1000),
-        (GB - disk_room.FLOOR, GB, GB - disk_room.FLOOR),
-        (GB, GB, GB - disk_room.FLOOR),
-        (5 * GB, GB, GB - disk_room.FLOOR),
-        (GB, 1000, 0),
+        (0, 950 * MIB),
+        (1000, 950 * MIB - 1000),
+        (950 * MIB - FLOOR, FLOOR),
+        (950 * MIB - 1, 37 * MIB),
+        (1000 * MIB, 12 * MIB),
+        (1024 * MIB, 0),
     ],
 )
-def test_a_full_sandbox_keeps_a_little_to_delete_with(held: int, total: int, kept: int) -> None:
-    assert disk_room.withheld(held, total) == kept
+def test_a_full_sandbox_keeps_a_little_to_delete_with(held: int, room: int) -> None:
+    total, size = 950 * MIB, 1024 * MIB
+    assert (total - disk_room.withheld(held, total, size)) // MIB == room // MIB
+
+
+def test_no_writing_brings_a_sandbox_to_where_it_is_refused() -> None:
+    size = INSTANCE_TYPES["lite"]
+    total = size.disk - 71 * MIB
+    held = 0
+    for _ in range(15):
+        room = total - disk_room.withheld(held, total, size.disk)
+        assert room > 0
+        held += room
+        assert disk_room.refusal(held, size) is None
+    assert disk_room.withheld(1000, 1000, 10) == 1000

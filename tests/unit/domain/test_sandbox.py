@@ -88,6 +88,20 @@ def test_an_expired_workspace_has_no_backup():
     )
 
 
+def test_files_age_from_their_last_use_on():
+    fork = life(BORN, ("backup-created", {"backupId": "b", "layers": [], "reason": "fork"}))
+    assert fork.workspace.used_at == fork.workspace.saved_at == "2026-01-01T00:00:03Z"
+    slept = life(("started", {}), ("backup-created", {"backupId": "c"}), ("stopped", {}), start=fork)
+    assert slept.workspace.used_at == "2026-01-01T00:00:04Z"
+    # One that expired in its sleep and is taken back to what somebody named is used by that.
+    expired = evolve(slept, event("sandbox/workspace-expired", {"backupId": "c"}, offset=50))
+    back = evolve(expired, event("sandbox/rolled-back", {"backupId": "b", "layers": []}, offset=51))
+    assert back.workspace.used_at == "2026-01-01T00:00:51Z"
+    saved = evolve(slept, event("sandbox/backup-created", {"backupId": "d", "layers": []}, offset=52))
+    assert saved.workspace.used_at == "2026-01-01T00:00:52Z"
+    assert life(BORN).workspace.used_at is None
+
+
 PAYLOADS = {
     "created": {"config": CONFIG}, "configured": {"env": {"X": "1"}}, "backup-created": {"backupId": "forged"},
     "stopped": {"reason": "killed"}, "workspace-expired": {"backupId": "b"},

@@ -18,7 +18,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from kennel.adapters.blobs.transport import PIECE, Unpacked, compressed, unpacked
+from kennel.adapters.blobs.transport import PIECE, Unpacked, compressed, squeezed, unpacked
 from kennel.ports.blobs import BlobInfo, Moved
 from kennel.steps import step
 from kennel.wire.errors import KennelError, error
@@ -86,9 +86,9 @@ class ObjectBlobs:
             )
         return True
 
-    def squeezed(self, source: int) -> AsyncIterator[bytes]:
+    def squeezed(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """As `Blobs.squeezed`."""
-        return compressed(source)
+        return squeezed(pieces)
 
     def unsqueezed(self, pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
         """As `Blobs.unsqueezed`."""

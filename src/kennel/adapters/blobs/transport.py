@@ -24,7 +24,7 @@ _MAX_WINDOW = 8 << 20
 
 async def compressed(source: int, moved: Moved | None = None) -> AsyncIterator[bytes]:
     """The open file or pipe `source` as a frame, in pieces of about PIECE bytes."""
-    squeeze = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
+    squeeze = _frame()
     read = _counted(_reader(source), moved)
     held: list[bytes] = []
     while True:
@@ -35,6 +35,21 @@ async def compressed(source: int, moved: Moved | None = None) -> AsyncIterator[b
             held.clear()
         if last:
             return
+
+
+async def squeezed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What arrives in small pieces as a frame, in pieces of about PIECE bytes; without its end if they fail."""
+    squeeze, held = _frame(), [b""]
+    async for piece in pieces:
+        held.append(await asyncio.to_thread(squeeze.compress, piece))
+        if sum(map(len, held)) >= PIECE:
+            yield b"".join(held)
+            held.clear()
+    yield b"".join([*held, squeeze.flush()])
+
+
+def _frame() -> zstandard.ZstdCompressionObj:
+    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
 
 
 def _squeeze(squeeze: zstandard.ZstdCompressionObj, read: Callable[[], bytes]) -> tuple[bytes, bool]:

@@ -25,8 +25,9 @@ _DIGEST_OF = ("var/lib/dpkg/status", "usr/lib/os-release")
 
 @dataclass(frozen=True, slots=True)
 class LowerLayers:
-    """The read-only layers of an image: a root, and what is mounted at its /usr when that is apart."""
+    """The read-only layers of the image `digest`: a root, and what is mounted at its /usr when that is apart."""
 
+    digest: str
     root: Path
     usr: Path | None = None
 
@@ -75,8 +76,9 @@ class HostImage:
         """Where the skeleton of `digest` (default: the present one) is or would be."""
         return self._images_dir / f"host-{(digest or self.digest()).removeprefix('sha256:')[:12]}"
 
-    def prepare(self) -> None:
-        """Builds the skeleton unless it is there; root only, one to two seconds the first time.
+    def prepare(self) -> LowerLayers:
+        """The layers of the image as it is now. Builds the skeleton unless it is there; root only, one to two seconds
+        the first time.
 
         Raises IMAGE_NOT_FOUND on a machine whose /bin is not a link into /usr.
         """
@@ -86,11 +88,13 @@ class HostImage:
                 "the host image needs a machine with a merged /usr, and /bin here is a directory",
                 hint="install 'usrmerge', or use --image stock",
             )
+        # Asked for once: a package may be installed at any moment, and then what follows is of another image.
         digest = self.digest()
         final = self.directory(digest)
+        layers = LowerLayers(digest, final / "root", self._source / "usr")
         with self._building:
             if (final / MARK).is_file():
-                return
+                return layers
             self._images_dir.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=".host-", dir=self._images_dir))
             try:
@@ -101,6 +105,7 @@ class HostImage:
                 self._put(aside, final)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
+        return layers
 
     @staticmethod
     def _put(aside: Path, final: Path) -> None:
@@ -110,7 +115,3 @@ class HostImage:
         except OSError:
             if not (final / MARK).is_file():
                 raise
-
-    def lower(self) -> LowerLayers:
-        """The layers of the prepared image."""
-        return LowerLayers(root=self.directory() / "root", usr=self._source / "usr")

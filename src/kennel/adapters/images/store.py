@@ -68,24 +68,15 @@ class ImageStore:
         """
         return self._find(digest)
 
-    def current(self, digest: str) -> str:
-        """The digest to mount for a sandbox made on `digest`: itself, or the present host's for an earlier host's.
-
-        The machine's /usr is what it is now, so an earlier host image cannot be mounted. Raises IMAGE_NOT_FOUND.
-        """
-        found = self._find(digest)
-        return self._host.digest() if found.kind == "host" else found.digest
-
     def lower(self, digest: str) -> LowerLayers:
         """The layers to mount: for `host` its directories, built if need be, else `root` is the EROFS file itself.
 
-        A digest of an earlier host means the present one. Raises IMAGE_NOT_FOUND.
+        A digest of an earlier host means the present one: the machine's /usr is what it is now. IMAGE_NOT_FOUND.
         """
         found = self._find(digest)
         if found.kind == "host":
-            self._host.prepare()
-            return self._host.lower()
-        return LowerLayers(root=self.path(found.digest))
+            return self._host.prepare()
+        return LowerLayers(found.digest, self.path(found.digest))
 
     def path(self, digest: str) -> Path:
         """Where the EROFS file of `digest` is, there or not."""
