@@ -107,11 +107,12 @@ class Packing:
             bottom = not (upper.below or upper.on_image)
             return self._build(roots, 1, bottom, left_out, caps, freezer, progress, manner)
 
-    def look(self, folders: Sequence[Path], caps: Caps, *, sync: bool) -> Look:
-        """What the uppers `folders` of one disk hold now, without reading any content; see packing/look."""
+    def look(self, folders: Sequence[Path], caps: Caps, known: str) -> Look:
+        """What the uppers `folders` of one disk hold now, without reading any content; synced, unless that is `known`
+        (see packing/look)."""
         with ExitStack() as held:
             roots = [held.enter_context(_tree(str(folder))) for folder in folders]
-            words = {"job": "look", "max_entries": caps.entries, "max_bytes": caps.bytes, "sync": sync}
+            words = {"job": "look", "max_entries": caps.entries, "max_bytes": caps.bytes, "known": known}
             found = self._packer.run(words, roots, seconds=caps.seconds, max_image=0)
             return Look("" if found["young"] else found["mark"], found["names"], found["bytes"])
 

@@ -186,11 +186,9 @@ class Uppers:
             return Pointed("")
         names = [name for name in ("workspace", *SYSTEM) if getattr(known, name) is not None]
         folders = [places.disk / name / "upper" for name in names]
-        if seen:
-            found = self.packing.look(folders, POINT, sync=False)
-            if found.mark == seen:
-                return Pointed(seen, found.names)
-        found = self.packing.look(folders, POINT, sync=True)
+        found = self.packing.look(folders, POINT, seen)
+        if seen and found.mark == seen:
+            return Pointed(seen, found.names)
         manner = Manner(salt=record.sandbox, small=found.bytes <= SMALL_BYTES and found.names <= SMALL_NAMES)
         parts: dict[str, Part] = {}
         for name, folder in zip(names, folders, strict=True):

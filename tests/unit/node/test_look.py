@@ -16,7 +16,7 @@ from kennel.node.packing.failure import Refused
 def walk(place: Path, entries: int = 1000, size: int = 1 << 20, *, sync: bool = True) -> look.Seen:
     root = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return look.run([root], entries, size, sync=sync)
+        return look.walk([root], entries, size, sync=sync)
     finally:
         os.close(root)
 

@@ -66,7 +66,7 @@ def _pack(line: socket, words: Words, descriptors: Sequence[int]) -> Words:
 
 def _look(_: socket, words: Words, descriptors: Sequence[int]) -> Words:
     """Descriptors: the uppers."""
-    return asdict(look.run(_roots(descriptors), words["max_entries"], words["max_bytes"], sync=words["sync"]))
+    return asdict(look.run(_roots(descriptors), words["max_entries"], words["max_bytes"], words["known"]))
 
 
 def _compare(line: socket, words: Words, descriptors: Sequence[int]) -> Words:

@@ -38,11 +38,18 @@ class Seen:
     young: bool = False
 
 
-def run(roots: Sequence[int], max_entries: int, max_bytes: int, *, sync: bool) -> Seen:
-    """Walks the uppers, which lie on one disk; PACK_TOO_LARGE when they hold more than a point may.
+def run(roots: Sequence[int], max_entries: int, max_bytes: int, known: str = "") -> Seen:
+    """Walks the uppers, which lie on one disk; once more, synced, unless the mark is `known`. PACK_TOO_LARGE when they
+    hold more than a point may."""
+    if known:
+        found = walk(roots, max_entries, max_bytes, sync=False)
+        if found.mark == known and not found.young:
+            return found
+    return walk(roots, max_entries, max_bytes, sync=True)
 
-    With `sync` a later change through a mapping shows too: syncing took the pages' write permission.
-    """
+
+def walk(roots: Sequence[int], max_entries: int, max_bytes: int, *, sync: bool) -> Seen:
+    """One walk. With `sync` a later change through a mapping shows too: syncing took the pages' write permission."""
     if sync and _syncfs(roots[0]) != 0:
         raise OSError(ctypes.get_errno(), "syncfs")
     look = _Look(max_entries, max_bytes)
