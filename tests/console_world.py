@@ -15,11 +15,13 @@ from fake_backups import FakeBackups
 from fake_snapshots import FakeSnapshots
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
+from kennel.control.rooms import RoomTalk
 from kennel.control.streams import Verification
 from kennel.domain.command import Command, Outcome
 from kennel.domain.egress_state import ApprovalView, SecretView
 from kennel.domain.event import Event, Source
 from kennel.domain.key import KeyView
+from kennel.domain.membership import Guest
 from kennel.domain.policy import parse_policy
 from kennel.domain.principal import Principal
 from kennel.domain.project import ProjectView
@@ -191,6 +193,7 @@ class People:
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.asked: list[tuple[Any, ...]] = []
+        self.guests: dict[str, Guest] = {}
 
     async def list(self, project: str, room_id: str) -> Sequence[Any]:
         return self.rows
@@ -204,6 +207,14 @@ class People:
     async def create(self, who: Principal, project: str, room_id: str, **words: Any) -> Any:
         self.asked.append(("create", room_id, words))
         return "kl_the-token", None
+
+    async def authenticate(self, token: str) -> Guest:
+        return await self.holder(token.removeprefix("kl_"))
+
+    async def holder(self, link_id: str) -> Guest:
+        if link_id not in self.guests:
+            raise error("UNAUTHORIZED", "no such link")
+        return self.guests[link_id]
 
     async def revoke(self, who: Principal, project: str, room_id: str, link_id: str | None) -> Sequence[str]:
         self.asked.append(("revoke", room_id, link_id))
@@ -274,6 +285,12 @@ class Rooms(Scripted):
         super().__init__()
         self.members, self.links = People(), People()
         self.passing: list[Any] = []
+        self.views: dict[str, RoomTalk] = {}
+
+    async def view(self, project: str, room_id: str) -> RoomTalk:
+        if room_id not in self.views:
+            raise error("NOT_FOUND", "no such room")
+        return self.views[room_id]
 
     async def say(self, who: Principal, project: str, room_id: str, text: str, user_id: str | None = None) -> None:
         self._note("say", room_id, text, user_id)

@@ -310,9 +310,21 @@ def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor
     page.keyboard.press("Enter")
     expect(other.page.locator(".said.ran .out")).to_have_text("in-23")
     expect(other.page.locator("#place .name")).to_contain_text("room")
+    for one in (page, other.page):  # without loading the page again
+        expect(one.get_by_role("button", name="New terminal")).to_be_visible()
     page.get_by_label("For whom the link is").fill("carl")
     page.get_by_role("button", name="Make a link").click()
-    expect(page.locator("#people .notice code")).to_contain_text("kl_")
+    expect(page.locator("#people .notice code")).to_contain_text("/console/join#kl_")
+    guest = Visitor(chromium, installation)
+    guest.page.goto(page.locator("#people .notice code").inner_text())
+    expect(guest.page.get_by_role("heading", name="console<room>")).to_be_visible()
+    expect(guest.page.locator(".said.user .words")).to_have_text(NAME)
+    assert "kl_" not in guest.page.url
+    expect(guest.page.get_by_role("link", name="Sandboxes")).to_have_count(0)
+    guest.page.get_by_role("button", name="New terminal").click()
+    expect(guest.page.locator("[data-told]")).to_have_text("connected")
+    _type(guest.page, "echo by-$((1 + 1))-a-link")
+    expect(guest.page.locator(".xterm-rows")).to_contain_text("by-2-a-link")
     assert other.page.evaluate("document.documentElement.scrollWidth") <= 390
     other.context.close()
     assert other.complaints == []
@@ -320,6 +332,11 @@ def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor
     expect(page.locator("#people .notice")).to_have_count(0)
     page.get_by_role("button", name="Revoke carl").click()
     expect(page.get_by_text("reached by key alone")).to_be_visible()
+    expect(guest.page.locator("[data-told]")).to_contain_text("you are logged out")
+    guest.page.reload()
+    expect(guest.page.get_by_role("heading", name="Kennel")).to_be_visible()
+    guest.context.close()
+    assert guest.complaints == []
     page.get_by_label("to confirm").fill("console<room>")
     page.get_by_role("button", name="Clean up").click()
     expect(page.locator(".notice")).to_contain_text("was cleaned up")
@@ -380,3 +397,20 @@ def test_usage_is_drawn(visitor: Visitor, worked: Any) -> None:
     visitor.go("sandboxes/console-work/usage")
     expect(page.locator(".plot")).to_have_count(6)
     expect(page.locator(".plot", has_text="Memory").locator(".curve")).to_have_attribute("d", re.compile(r"^M.*\d$"))
+
+
+@pytest.mark.full
+def test_a_session_outlasts_a_restart_and_ends_with_a_logout(chromium: Any, own_installation: Installation) -> None:
+    visitor = Visitor(chromium, own_installation)
+    page = visitor.login()
+    own_installation.kill("control")
+    page.reload()
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    cookies = visitor.context.cookies()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Key")).to_be_visible()
+    visitor.context.add_cookies(cookies)
+    own_installation.kill("control")
+    page.goto(f"{own_installation.url}/console/p/default/sandboxes")
+    expect(page.get_by_label("Key")).to_be_visible()
+    visitor.context.close()

@@ -27,6 +27,7 @@ from kennel.control.snapshots import Snapshots
 from kennel.control.streams import OutsideEvent, Verification
 from kennel.control.turns import Reply
 from kennel.domain.command import Command, Outcome
+from kennel.domain.console_session import Kept
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
 from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
@@ -146,6 +147,7 @@ class RoomLinks(Protocol):
         seconds: float | None,
     ) -> tuple[str, LinkView]: ...
     async def authenticate(self, token: str) -> Guest: ...
+    async def holder(self, link_id: str) -> Guest: ...
     async def list(self, project: str, room_id: str) -> Sequence[LinkView]: ...
     async def revoke(self, who: Principal, project: str, room_id: str, link_id: str | None) -> Sequence[str]: ...
 
@@ -171,6 +173,14 @@ class Rooms(Protocol):
     def members(self) -> RoomMembers: ...
     @property
     def links(self) -> RoomLinks: ...
+
+
+class SessionBook(Protocol):
+    """The console's sessions, by their cookies' hashes; see control/console_sessions.py."""
+
+    async def open(self, who: Principal, sha256: str) -> None: ...
+    async def find(self, sha256: str) -> Kept | None: ...
+    async def close(self, who: Principal, sha256: str) -> None: ...
 
 
 class Streams(Protocol):
@@ -289,7 +299,7 @@ class Services:
     """Everything a route may call. `images` lists the node's images; `healthy` is asked by `/health`.
 
     `usage` counts what one running sandbox uses, by its id, and `node_facts` is what node tells of itself; the console
-    shows neither where they are None.
+    shows neither where they are None. Without `sessions` those of the console end with the process.
     """
 
     sandboxes: Sandboxes
@@ -308,6 +318,7 @@ class Services:
     egress: Egress | None = None
     snapshots: Snapshots | None = None
     backups: Backups | None = None
+    sessions: SessionBook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
 from kennel.control.backups import Backups
 from kennel.control.catalogue import Catalogue
+from kennel.control.console_sessions import ConsoleSessions
 from kennel.control.egress import Egress
 from kennel.control.files import Files
 from kennel.control.fleet import Fleet, Pet
@@ -157,6 +158,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
         running=running,
         egress=egress,
         snapshots=snapshots,
+        sessions=ConsoleSessions(log),
         backups=Backups(sandboxes, snapshots, projections, log, blobs),
     )
     upkeep = Upkeep(known, catalogue, fleet, log, blobs, settings.checkpoint_every, settings.collect_every)

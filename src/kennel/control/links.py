@@ -18,7 +18,17 @@ from kennel.control.stream_fold import StreamFold
 from kennel.domain import membership, room
 from kennel.domain.event import fact
 from kennel.domain.key import digest
-from kennel.domain.membership import LINK_CREATED, LINK_REVOKED, LINKS, MAX_LINKS, Guest, LinkRing, LinkView, Role
+from kennel.domain.membership import (
+    LINK_CREATED,
+    LINK_ID,
+    LINK_REVOKED,
+    LINKS,
+    MAX_LINKS,
+    Guest,
+    LinkRing,
+    LinkView,
+    Role,
+)
 from kennel.domain.principal import Principal
 from kennel.domain.stream_path import INSTALLATION
 from kennel.wire.errors import KennelError, error
@@ -58,7 +68,7 @@ class Links:
                 await self._book.record(here, fact(who, room.OPENED, {"roomId": room_id}))
             epoch = here.state.cleanups
         await self._drop_dead(who, project, room_id, epoch)
-        token, link = membership.PREFIX + secrets.token_urlsafe(32), f"link_{secrets.token_hex(10)}"
+        token, link = membership.PREFIX + secrets.token_urlsafe(32), LINK_ID + secrets.token_hex(10)
         payload = {
             "linkId": link, "project": project, "roomId": room_id, "epoch": epoch, "role": role, "name": name,
             "sha256": digest(token),
@@ -91,6 +101,15 @@ class Links:
         sha256 = digest(token[: membership.MAX_TOKEN + 1])
         guest = self._fold.state.guests.get(sha256)
         if guest is None or len(token) > membership.MAX_TOKEN or not self._in_force(guest, sha256):
+            raise _refused()
+        await self.check(guest)
+        return guest
+
+    async def holder(self, link_id: str) -> Guest:
+        """Who holds the link of this id; UNAUTHORIZED once it is void. For sessions that began with its token."""
+        await self._fold.ready()
+        guest = self._fold.state.guests.get(self._fold.state.hashes.get(link_id, ""))
+        if guest is None:
             raise _refused()
         await self.check(guest)
         return guest

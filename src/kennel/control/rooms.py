@@ -44,7 +44,8 @@ STALE_MS = 3_600_000
 
 
 class RoomView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A room as lists show it; `waiting` counts its turns without an end. Times are ISO 8601 in UTC."""
+    """A room as lists show it; `waiting` counts its turns without an end, `cwd` is where its
+    shell last was. Times are ISO 8601 in UTC."""
 
     room_id: str
     title: str | None
@@ -55,6 +56,7 @@ class RoomView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     members: int
     said: int
     waiting: int
+    cwd: str | None = None
 
 
 class RoomTalk(RoomView, frozen=True, rename="camel", kw_only=True):
@@ -181,6 +183,7 @@ class Rooms:
             members=len(state.members),
             said=len(state.talk.said),
             waiting=len(state.talk.open),
+            cwd=state.shell.cwd if state.shell is not None else None,
         )
 
     async def configure(self, who: Principal, project: str, room_id: str, changes: dict[str, Any]) -> RoomView:

@@ -45,6 +45,15 @@ class KeyRevoked(Payload):
     key_id: Short
 
 
+class SessionOpened(Payload):
+    holder: Short
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class SessionClosed(Payload):
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
 class SandboxAssigned(Payload):
     path: Short
     generation: Annotated[int, msgspec.Meta(ge=1)]
@@ -162,6 +171,7 @@ _LIFE = "lifecycle"
 _ROOM = "the room's own"
 _APPROVALS = "`/egress/approvals`"
 _LINKS = "installation `/room-links`"
+_SESSIONS = "installation `/console-sessions`"
 
 EVENT_TYPES: dict[str, EventType] = {
     t.name: t
@@ -173,6 +183,11 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("project/created", ProjectCreated, "installation `/projects`", "projects", "the project exists"),
         EventType("key/created", KeyCreated, "installation `/keys`", "keys", "the key is in force; its hash is kept"),
         EventType("key/revoked", KeyRevoked, "installation `/keys`", "keys", "the key is void for good"),
+        EventType(
+            "key/session-opened", SessionOpened, _SESSIONS, "console sessions",
+            "the holder of this key or join link logged in to the console; the cookie's hash is kept",
+        ),
+        EventType("key/session-closed", SessionClosed, _SESSIONS, "console sessions", "that session is over"),
         EventType(
             "sandbox/create-requested", sandbox.CreateRequested, "`/sandboxes`", "catalogue",
             "the claim: this name is taken by this request",

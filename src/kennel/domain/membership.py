@@ -25,6 +25,8 @@ LINKS = "/room-links"
 
 PREFIX = "kl_"
 """How a link's token begins, so that it is never taken for a key."""
+LINK_ID = "link_"
+"""How a link's id begins, where a key's begins otherwise."""
 MAX_TOKEN = 128
 MAX_MEMBERS = 256
 MAX_LINKS = 64

@@ -27,7 +27,9 @@ class RoomSettings(Shape):
 
 
 class RoomView(Shape):
-    """A room as lists show it; `waiting` counts its turns without an end. Times are ISO 8601 in UTC."""
+    """A room as lists show it; `waiting` counts its turns without an end, `cwd` is where its shell was.
+
+    Times are ISO 8601 in UTC."""
 
     room_id: str
     opened_at: str
@@ -38,6 +40,7 @@ class RoomView(Shape):
     members: int = 0
     said: int = 0
     waiting: int = 0
+    cwd: str | None = None
 
 
 class RoomTalk(RoomView):

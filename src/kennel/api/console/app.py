@@ -75,18 +75,19 @@ class _Static(StaticFiles):
 
 def create_console(services: Services, settings: ApiSettings, version: str) -> Starlette:
     """The console over these services, to be mounted at `/console`."""
-    sessions = Sessions()
+    sessions = Sessions(services.sessions)
     console = Starlette(
         routes=[
             Route("/", login.home, methods=["GET"]),
             Route("/login", login.show, methods=["GET"]),
+            Route("/join", login.invited, methods=["GET"]),
             login.enter(sessions),
             login.leave(sessions),
             Mount("/static", _Static(directory=STATIC)),
             *(route for noun in _NOUNS for route in noun.routes),
         ],
         middleware=[
-            Middleware(Door, keys=services.keys, sessions=sessions, open_door=settings.open),
+            Middleware(Door, services=services, sessions=sessions, open_door=settings.open),
             Middleware(trouble.Caught),
         ],
         exception_handlers={KennelError: trouble.refused, HTTPException: trouble.not_found},

@@ -43,7 +43,7 @@ def _at(visit: Visit, place: Place) -> str:
     return visit.url("sandboxes", visit.request.path_params["name"], "files") + place.query
 
 
-@get("/sandboxes/{name}/files", "files")
+@get("/sandboxes/{name}/files", "files", link="files")
 async def page(visit: Visit) -> Response:
     """A directory, or a file."""
     shown = await frame(visit)
@@ -118,14 +118,14 @@ def _bytes(visit: Visit, place: Place, disposition: str | None) -> Response:
     )
 
 
-@get("/sandboxes/{name}/download", "files")
+@get("/sandboxes/{name}/download", "files", link="files")
 async def download(visit: Visit) -> Response:
     """A file, to be kept."""
     place = asked(visit)
     return _bytes(visit, place, _disposition(place))
 
 
-@get("/sandboxes/{name}/picture", "files")
+@get("/sandboxes/{name}/picture", "files", link="files")
 async def picture(visit: Visit) -> Response:
     """A picture of a page; anything else is refused here."""
     place = asked(visit)
@@ -136,14 +136,14 @@ async def picture(visit: Visit) -> Response:
     return _bytes(visit, place, None)
 
 
-@post("/sandboxes/{name}/files/wake", "files")
+@post("/sandboxes/{name}/files/wake", "files", link="files")
 async def wake(visit: Visit) -> Response:
     """Starts the sandbox, so that it can be looked into."""
     await visit.services.sandboxes.start(visit.who, visit.project, path(visit))
     return visit.go(_at(visit, sent(visit)))
 
 
-@post("/sandboxes/{name}/files/folder", "files")
+@post("/sandboxes/{name}/files/folder", "files", link="files")
 async def folder(visit: Visit) -> Response:
     """Makes a directory."""
     place = sent(visit)
@@ -152,7 +152,7 @@ async def folder(visit: Visit) -> Response:
     return visit.go(_at(visit, place), f"{made.name} was made.")
 
 
-@post("/sandboxes/{name}/files/name", "files")
+@post("/sandboxes/{name}/files/name", "files", link="files")
 async def rename(visit: Visit) -> Response:
     """Gives what lies there another name; what has that name stays, and this is refused."""
     place = sent(visit)
@@ -161,7 +161,7 @@ async def rename(visit: Visit) -> Response:
     return visit.go(_at(visit, place.above), f"{place.name} is {made.name} now.")
 
 
-@post("/sandboxes/{name}/files/delete", "files")
+@post("/sandboxes/{name}/files/delete", "files", link="files")
 async def delete(visit: Visit) -> Response:
     """Deletes it, a directory with all below it."""
     place = sent(visit)
@@ -173,7 +173,7 @@ async def _change(visit: Visit, verb: str, place: Place, options: dict[str, Any]
     await _service(visit).change(visit.who, visit.project, path(visit), verb, place.path, options)
 
 
-@post("/sandboxes/{name}/files/save", "files")
+@post("/sandboxes/{name}/files/save", "files", link="files")
 async def save(visit: Visit) -> Response:
     """Writes an edited text, unless the file is not what it was when it was opened."""
     place, box = sent(visit), path(visit)
@@ -188,7 +188,7 @@ async def save(visit: Visit) -> Response:
     return visit.go(_at(visit, place), f"{place.name} was saved.")
 
 
-@put("/sandboxes/{name}/upload", "files")
+@put("/sandboxes/{name}/upload", "files", link="files")
 async def upload(visit: Visit) -> Response:
     """A file's bytes into a place; an existing one is only replaced when the address says `replace=1`."""
     place = asked(visit)

@@ -1,4 +1,4 @@
-"""Owns coming and going: the login page, which takes a key once and gives a session for it, and logging out.
+"""Owns coming and going: the login page, which takes a key or a join link once and gives a session; logging out.
 
 Called by console/app.py. Invariants: the key is looked at and forgotten; the cookie is HttpOnly and SameSite=Strict;
 where to go after it can only be a page of the console.
@@ -15,10 +15,13 @@ from starlette.routing import Route
 from kennel.api.console.door import cookie_name
 from kennel.api.console.forms import read_form
 from kennel.api.console.rendering import ROOT, render
-from kennel.api.console.session import MAX_AGE_SECONDS, Sessions
-from kennel.api.console.visit import SESSION, chrome, home_project, require_token
+from kennel.api.console.session import Sessions
+from kennel.api.console.visit import SESSION, chrome, require_token, start
 from kennel.api.gate import MAX_TOKEN, PRINCIPAL
 from kennel.api.services import services_of
+from kennel.domain.console_session import MAX_AGE_SECONDS
+from kennel.domain.membership import PREFIX as LINK_PREFIX
+from kennel.domain.membership import Guest
 from kennel.domain.principal import Principal
 from kennel.wire.errors import KennelError
 
@@ -42,8 +45,22 @@ async def show(request: Request) -> Response:
     return RedirectResponse(wanted, 303) if SESSION in request.scope else _page(request, wanted)
 
 
+async def invited(request: Request) -> Response:
+    """The page of a join link: its token stands behind `#`, which only the browser sees; a script hands it over."""
+    # Whoever is somebody here already is asked first: a link that was sent to them must not make them another.
+    known = SESSION in request.scope
+    return HTMLResponse(render("join.html", visit=None, known=known, **chrome(request, None)))
+
+
+async def _holder(request: Request, token: str) -> Principal:
+    services = services_of(request)
+    if token.startswith(LINK_PREFIX):
+        return await services.rooms.links.authenticate(token)
+    return await services.keys.authenticate(token)
+
+
 def enter(sessions: Sessions) -> Route:
-    """`POST /login`: a key for a session."""
+    """`POST /login`: a key, or a join link's token, for a session."""
 
     async def login(request: Request) -> Response:
         form = await read_form(request)
@@ -51,13 +68,13 @@ def enter(sessions: Sessions) -> Route:
         try:
             if not 0 < len(token) <= MAX_TOKEN or not token.isascii():
                 return _page(request, wanted, "This is not a key.", 401)
-            who = await services_of(request).keys.authenticate(token)
+            who = await _holder(request, token)
         except KennelError as failure:
             if failure.code != "UNAUTHORIZED":
                 raise
-            return _page(request, wanted, "This key is unknown or was revoked.", 401)
-        cookie, _ = sessions.open(who.key_id)
-        answer = RedirectResponse(wanted, 303)
+            return _page(request, wanted, "This key or link is unknown, was revoked or has run out.", 401)
+        cookie, _ = await sessions.open(who)
+        answer = RedirectResponse(start(who) if isinstance(who, Guest) else wanted, 303)
         answer.set_cookie(
             cookie_name(request), cookie, max_age=int(MAX_AGE_SECONDS), path=ROOT, httponly=True, samesite="strict",
             secure=request.url.scheme == "https",
@@ -73,7 +90,7 @@ def leave(sessions: Sessions) -> Route:
     async def logout(request: Request) -> Response:
         require_token(request.scope[SESSION], await read_form(request))
         name = cookie_name(request)
-        sessions.close(request.cookies.get(name, ""))
+        await sessions.close(request.cookies.get(name, ""), request.scope[PRINCIPAL])
         answer = RedirectResponse(f"{ROOT}/login", 303)
         answer.delete_cookie(name, path=ROOT, httponly=True, samesite="strict")
         return answer
@@ -82,6 +99,5 @@ def leave(sessions: Sessions) -> Route:
 
 
 async def home(request: Request) -> Response:
-    """The console's start: the sandboxes of the visitor's project."""
-    who: Principal = request.scope[PRINCIPAL]
-    return RedirectResponse(f"{ROOT}/p/{home_project(who)}/sandboxes", 303)
+    """The console's start: the sandboxes of the visitor's project, or the room of a join link."""
+    return RedirectResponse(start(request.scope[PRINCIPAL]), 303)

@@ -25,6 +25,8 @@ class Link:
 def links(visit: Visit) -> list[Link]:
     """The pages this visitor can open, in their order."""
     who = visit.who
+    if visit.guest is not None:
+        return []
     entries = [
         ("Sandboxes", "sandboxes", visit.may("read")),
         ("Rooms", "rooms", visit.may("read")),
@@ -46,6 +48,8 @@ def links(visit: Visit) -> list[Link]:
 def tabs(visit: Visit, name: str) -> list[Link]:
     """The pages of one sandbox that this visitor can open."""
     services = visit.services
+    if visit.guest is not None:
+        return []  # what there is of it, the room's page names
     entries = [
         ("Overview", (), True),
         ("Terminal", ("terminal",), visit.may("exec") and services.running is not None),

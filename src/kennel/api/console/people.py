@@ -12,9 +12,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from kennel.api.console.forms import checked, lasting
+from kennel.api.console.guests import invitation
 from kennel.api.console.rooms import RoomView, found_room
 from kennel.api.console.visit import Visit, get, post
-from kennel.api.routes.room_people import Joining, NewLink
+from kennel.api.room_access import speaker
+from kennel.api.routes.room_people import GUEST, Joining, NewLink
 from kennel.wire.errors import KennelError
 
 SIGN_SECONDS = 60
@@ -31,32 +33,40 @@ async def people(visit: Visit, here: RoomView, token: str = "") -> dict[str, Any
     except KennelError as failure:
         if failure.code not in ("NOT_FOUND", "STREAM_NOT_FOUND"):
             raise
-    return {"room": here, "members": members, "join_links": links, "shown": token}
+    shown = _address(visit, token) if token else ""
+    return {"room": here, "members": members, "join_links": links, "shown": shown}
+
+
+def _address(visit: Visit, token: str) -> str:
+    url = visit.request.url
+    return invitation(f"{url.scheme}://{url.netloc}", token)
 
 
 async def _done(visit: Visit, here: RoomView, token: str = "") -> Response:
     if visit.partial:
         return visit.piece("people.html", **await people(visit, here, token))
-    return visit.go(visit.url("rooms", here.segment), f"The new link, shown this once: {token}" if token else None)
+    told = f"The new link, shown this once: {_address(visit, token)}" if token else None
+    return visit.go(visit.url("rooms", here.segment), told)
 
 
-@get("/rooms/{segment}/people")
+@get("/rooms/{segment}/people", link="read")
 async def panel(visit: Visit) -> Response:
     """The panel alone."""
     return visit.piece("people.html", **await people(visit, await found_room(visit)))
 
 
-@post("/rooms/{segment}/join", "exec")
+@post("/rooms/{segment}/join", "exec", link="read")
 async def join(visit: Visit) -> Response:
     """Joins under a name, or gives a sign of life."""
     here = await found_room(visit)
-    words: dict[str, Any] = {"userId": visit.form.text("userId").strip(), "ttlSeconds": SIGN_SECONDS}
-    if visit.form.text("role"):
+    named, guest = visit.form.text("userId").strip(), visit.guest
+    words: dict[str, Any] = {"userId": speaker(visit.who, named), "ttlSeconds": SIGN_SECONDS}
+    if visit.form.text("role") and guest is None:
         words["role"] = visit.form.text("role")
     body = checked(Joining, words)
     await visit.services.rooms.members.join(
-        visit.who, visit.project, here.room_id, body.user_id or "", role=body.role, newcomer="driver", may_change=True,
-        seconds=body.ttl_seconds,
+        visit.who, visit.project, here.room_id, body.user_id or GUEST, role=body.role,
+        newcomer="driver" if guest is None else guest.role, may_change=guest is None, seconds=body.ttl_seconds,
     )  # fmt: skip
     return await _done(visit, here)
 

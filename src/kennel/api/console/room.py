@@ -22,6 +22,7 @@ from kennel.api.console.terminals import open_ones
 from kennel.api.console.visit import Visit, get, post
 from kennel.api.failures import invalid
 from kennel.api.hangup import unless_hung_up
+from kennel.api.room_access import speaker
 from kennel.api.routes.rooms import RoomExec
 from kennel.domain.names import path_of
 from kennel.domain.process import TerminalFacts
@@ -29,7 +30,7 @@ from kennel.wire.errors import KennelError
 from kennel.wire.results import SandboxView
 
 
-@get("/rooms/{segment}")
+@get("/rooms/{segment}", link="read")
 async def page(visit: Visit) -> Response:
     """A room's page."""
     return await _show(visit, await found_room(visit), None)
@@ -48,7 +49,8 @@ async def _box(visit: Visit, here: RoomView) -> tuple[SandboxView | None, list[T
 
 
 async def _held(visit: Visit, here: RoomView) -> dict[str, Any]:
-    rows = await waiting(visit, path_of(here.sandbox)) if here.sandbox is not None else []
+    seen = here.sandbox is not None and visit.guest is None  # what waits is for those who may answer it
+    rows = await waiting(visit, path_of(here.sandbox or "")) if seen else []
     return {"waiting": rows, "mark": mark(rows)}
 
 
@@ -62,7 +64,7 @@ async def _show(visit: Visit, here: RoomView, entry: Entry | None) -> Response:
     )  # fmt: skip
 
 
-@get("/rooms/{segment}/events")
+@get("/rooms/{segment}/events", link="read")
 async def events(visit: Visit) -> Response:
     """The room's stream, live."""
     return await live.follow(visit, f"{PREFIX}/{visit.request.path_params['segment']}")
@@ -78,7 +80,7 @@ async def held(visit: Visit) -> Response:
     return visit.piece("waiting.html", room=here, **found)
 
 
-@get("/rooms/{segment}/place")
+@get("/rooms/{segment}/place", link="read")
 async def place(visit: Visit) -> Response:
     """The panel of the room's sandbox, which the page asks for when that changes."""
     here = await found_room(visit)
@@ -86,12 +88,22 @@ async def place(visit: Visit) -> Response:
     return visit.piece("place.html", room=here, box=box)
 
 
-@post("/rooms/{segment}/exec", "exec")
+@get("/rooms/{segment}/screen", "exec", link="exec")
+async def screen(visit: Visit) -> Response:
+    """The terminals of the room's sandbox, for a page that has none yet, or those of one before."""
+    here = await found_room(visit)
+    box, terminals = await _box(visit, here)
+    if box is None or box.name == visit.request.query_params.get("has"):
+        return Response(status_code=204)
+    return visit.piece("room-screen.html", room=here, box=box, terminals=terminals)
+
+
+@post("/rooms/{segment}/exec", "exec", link="exec")
 async def run(visit: Visit) -> Response:
     """Runs a command in the room's shell, making the room on first use."""
     here = await found_room(visit)
     body, started = checked(RoomExec, {"cmd": visit.form.text("command")}), now()
-    work = visit.services.rooms.exec(visit.who, visit.project, here.room_id, body.cmd)
+    work = visit.services.rooms.exec(visit.who, visit.project, here.room_id, body.cmd, speaker(visit.who, None))
     outcome, out_of_memory = await unless_hung_up(visit.request, work)
     entry = Entry(body.cmd, started, outcome, out_of_memory)
     return visit.piece("entry.html", entry=entry) if visit.partial else await _show(visit, here, entry)
@@ -108,4 +120,4 @@ async def cleanup(visit: Visit) -> Response:
     return visit.go(visit.url("rooms", here.segment), told)
 
 
-routes: list[BaseRoute] = [page, events, held, place, run, cleanup]
+routes: list[BaseRoute] = [page, events, held, place, screen, run, cleanup]

@@ -17,11 +17,11 @@ from kennel.domain import room
 from kennel.domain.event import trusted
 from kennel.domain.names import name_of
 from kennel.domain.room import RoomState
-from kennel.wire.errors import error
+from kennel.wire.errors import KennelError, error
 
 PREFIX = "/rooms"
 PAGE = 50
-_KINDS = (room.ASSIGNED, room.CLEANUP_REQUESTED, room.CLEANED, room.SHELL_SAVED)
+_KINDS = (room.OPENED, room.ASSIGNED, room.CLEANUP_REQUESTED, room.CLEANED, room.SHELL_SAVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,32 @@ def _asked(room_id: str) -> str:
     return "?" + urlencode({"id": room_id})
 
 
+async def _in_memory(visit: Visit, room_id: str, segment: str) -> RoomView | None:
+    """A room in use, without reading its stream again; None for one that is not, or whose id the address hides."""
+    if room.stream_of(room_id) != f"{PREFIX}/{segment}":
+        return None
+    try:
+        found = await visit.services.rooms.view(visit.project, room_id)
+    except KennelError as failure:
+        if failure.code != "NOT_FOUND":
+            raise
+        return None
+    return RoomView(found.room_id, segment, name_of(found.sandbox) if found.sandbox else None, found.cwd)
+
+
 async def found_room(visit: Visit) -> RoomView:
     """The room of the address: one that exists, or one that its first command would make."""
     segment = visit.request.path_params["segment"]
     stream = f"{PREFIX}/{segment}"
-    if await visit.services.streams.head(visit.project, stream) is not None:
-        found = await _fold(visit, stream)
-        if found is not None:
-            return found
     room_id = visit.request.query_params.get("id") or visit.form.text("roomId")
-    if room_id and room.stream_of(room.check_room_id(room_id)) == stream:
+    if room_id and room.stream_of(room.check_room_id(room_id)) != stream:
+        room_id = ""
+    found = await _in_memory(visit, room_id or segment, segment)
+    if found is None and await visit.services.streams.head(visit.project, stream) is not None:
+        found = await _fold(visit, stream)
+    if found is not None:
+        return found
+    if room_id:
         return RoomView(room_id, segment, None, None)
     raise error("NOT_FOUND", "There is no such room.", hint="a room is made by its first command: open it by its id")
 

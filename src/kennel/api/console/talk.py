@@ -20,6 +20,7 @@ from kennel.api.console.rooms import PREFIX, RoomView, found_room
 from kennel.api.console.visit import Visit, get, post
 from kennel.api.event_stream import EventStream
 from kennel.api.hangup import unless_hung_up
+from kennel.api.room_access import speaker
 from kennel.api.routes.rooms import RoomMessage
 from kennel.control.room_feed import Passing
 from kennel.domain import room, turn
@@ -77,7 +78,7 @@ async def latest(visit: Visit, here: RoomView) -> tuple[list[Said], int]:
     return rows[-SHOWN:], head
 
 
-@get("/rooms/{segment}/talk")
+@get("/rooms/{segment}/talk", link="read")
 async def follow(visit: Visit) -> Response:
     """The talk, live: `row` for what is kept, `delta`, `command`, `queue` and `presence` for what passes by."""
     return EventStream(live.messages(_items(visit, await found_room(visit)), _told))
@@ -107,12 +108,13 @@ def _told(item: Event | Passing) -> bytes:
     return live.sent(words, event="row", last_id=item.offset)
 
 
-@post("/rooms/{segment}/say", "exec")
+@post("/rooms/{segment}/say", "exec", link="exec")
 async def say(visit: Visit) -> Response:
     """Says something; the answer comes by the talk, which a page without scripts shows when it is loaded again."""
     here = await found_room(visit)
     body = checked(RoomMessage, {"text": visit.form.text("text"), "userId": visit.form.text("userId").strip()})
-    work = visit.services.rooms.say(visit.who, visit.project, here.room_id, body.text, body.user_id or None)
+    name = speaker(visit.who, body.user_id)
+    work = visit.services.rooms.say(visit.who, visit.project, here.room_id, body.text, name)
     await unless_hung_up(visit.request, work)
     return Response(status_code=204) if visit.partial else visit.go(visit.url("rooms", here.segment))
 

@@ -34,7 +34,7 @@ async def page(visit: Visit) -> Response:
     return visit.page("terminal.html", terminals=await open_ones(visit, path(visit)), **shown)
 
 
-@get("/sandboxes/{name}/terminals", "exec")
+@get("/sandboxes/{name}/terminals", "exec", link="exec")
 async def listing(visit: Visit) -> Response:
     """Which are open, as JSON: a page whose socket was refused asks what became of its terminal."""
     view = await visit.services.sandboxes.get(visit.project, path(visit))
@@ -43,14 +43,14 @@ async def listing(visit: Visit) -> Response:
     return JSONResponse({"status": view.status, "terminals": told})
 
 
-@socket("/sandboxes/{name}/terminals/{terminal}", "exec")
+@socket("/sandboxes/{name}/terminals/{terminal}", "exec", link="exec")
 async def screen(websocket: WebSocket, who: Principal, project: str) -> None:
     """The terminal itself, in the API's own frames."""
     words = websocket.path_params
     await terminals.serve(websocket, who, project, words["name"], words["terminal"], seconds=LIFE_SECONDS)
 
 
-@post("/sandboxes/{name}/terminals/{terminal}/close", "exec")
+@post("/sandboxes/{name}/terminals/{terminal}/close", "exec", link="exec")
 async def close(visit: Visit) -> Response:
     """Hangs up on what runs on it."""
     terminal = visit.request.path_params["terminal"]

@@ -20,6 +20,7 @@ from kennel.api.console.rendering import render
 from kennel.api.console.visit import SESSION, Visit, chrome, home_project
 from kennel.api.gate import PRINCIPAL
 from kennel.api.services import services_of
+from kennel.domain.membership import Guest
 from kennel.wire.errors import KennelError, error
 
 logger = logging.getLogger("kennel.api.console")
@@ -78,9 +79,12 @@ async def _visit(request: Request) -> Visit | None:
         return None
     who = request.scope[PRINCIPAL]
     project = request.path_params.get("project", home_project(who))
-    try:
-        await allow("read")(request, project)
-    except KennelError:
+    if not isinstance(who, Guest):
+        try:
+            await allow("read")(request, project)
+        except KennelError:
+            project = home_project(who)
+    elif project != who.project:
         project = home_project(who)
     return Visit(request, services_of(request), request.scope[SESSION], who, project)
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from kennel.api.access import allow, check
+from kennel.api.access import check
+from kennel.api.console import guests
 from kennel.api.console.forms import Form, read_form
 from kennel.api.console.navigation import links
 from kennel.api.console.rendering import ROOT, render
@@ -25,6 +26,7 @@ from kennel.api.console.session import Session
 from kennel.api.gate import PRINCIPAL
 from kennel.api.services import Services, services_of
 from kennel.api.sockets import refuse
+from kennel.domain.membership import Guest
 from kennel.domain.principal import DEFAULT_PROJECT, Principal
 from kennel.wire.errors import KennelError, error
 
@@ -48,8 +50,15 @@ class Visit:
         """Whether a script asked for a piece of the page rather than a page."""
         return self.request.headers.get("hx-request") == "true"
 
+    @property
+    def guest(self) -> Guest | None:
+        """The holder of a join link, who has this room and nothing else."""
+        return self.who if isinstance(self.who, Guest) else None
+
     def may(self, scope: str) -> bool:
-        """Whether this visitor's key has a scope here."""
+        """Whether this visitor's key has a scope here, or its link allows as much."""
+        if isinstance(self.who, Guest):
+            return guests.may(self.who, scope, self.project)
         return self.who.may(scope, self.project)
 
     def url(self, *segments: str) -> str:
@@ -89,39 +98,53 @@ SocketHandler: TypeAlias = Callable[[WebSocket, Principal, str], Awaitable[None]
 Check: TypeAlias = Callable[[Request, str], Awaitable[Principal]]
 
 
+def start(who: Principal) -> str:
+    """The address where a visitor starts."""
+    if isinstance(who, Guest):
+        return guests.home(who)
+    return f"{ROOT}/p/{quote(home_project(who), safe='')}/sandboxes"
+
+
 def home_project(who: Principal) -> str:
     """Where a key's holder starts."""
     return who.project or DEFAULT_PROJECT
 
 
-async def _visit(request: Request, scope: str) -> Visit:
+async def _admit(connection: HTTPConnection, scope: str, link: str | None) -> Principal:
+    """Whoever may: a key by the scope it has, a join link by what it needs there (None: no link may)."""
+    who, project = connection.scope[PRINCIPAL], connection.path_params["project"]
+    if isinstance(who, Guest):
+        return await guests.admit(connection, who, project, link)
+    return await check(connection, scope, project)
+
+
+async def _visit(request: Request, scope: str, link: str | None) -> Visit:
     project = request.path_params["project"]
-    who: Principal = request.scope[PRINCIPAL]
     session: Session = request.scope[SESSION]
-    await allow(scope)(request, project)
+    who = await _admit(request, scope, link)
     return Visit(request, services_of(request), session, who, project)
 
 
-def get(path: str, scope: str = "read") -> Callable[[Handler], Route]:
-    """Declares a page below `/p/{project}` that needs `scope` there."""
+def get(path: str, scope: str = "read", link: str | None = None) -> Callable[[Handler], Route]:
+    """Declares a page below `/p/{project}` that needs `scope` there, or a join link that allows `link`."""
 
     def declare(handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
-            return await handler(await _visit(request, scope))
+            return await handler(await _visit(request, scope, link))
 
         return Route(f"/p/{{project}}{path}", endpoint, methods=["GET"], name=handler.__name__)
 
     return declare
 
 
-def post(path: str, scope: str) -> Callable[[Handler], Route]:
-    """Declares where a form goes; it needs `scope`, and the session's token in the field `token`."""
+def post(path: str, scope: str, link: str | None = None) -> Callable[[Handler], Route]:
+    """Declares where a form goes; it needs `scope` or `link` as `get` does, and the session's token in `token`."""
 
     def declare(handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
             require_token(request.scope[SESSION], form)
-            visit = await _visit(request, scope)
+            visit = await _visit(request, scope, link)
             visit.form = form
             return await handler(visit)
 
@@ -134,27 +157,27 @@ TOKEN_HEADER = "x-kennel-form"
 """Where the session's token stands when a body is not a form."""
 
 
-def put(path: str, scope: str) -> Callable[[Handler], Route]:
+def put(path: str, scope: str, link: str | None = None) -> Callable[[Handler], Route]:
     """Declares where a script sends bytes; it needs `scope`, and the session's token in TOKEN_HEADER."""
 
     def declare(handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
             require_token(request.scope[SESSION], Form([("token", request.headers.get(TOKEN_HEADER, ""))]))
-            return await handler(await _visit(request, scope))
+            return await handler(await _visit(request, scope, link))
 
         return Route(f"/p/{{project}}{path}", endpoint, methods=["PUT"], name=handler.__name__)
 
     return declare
 
 
-def socket(path: str, scope: str) -> Callable[[SocketHandler], WebSocketRoute]:
+def socket(path: str, scope: str, link: str | None = None) -> Callable[[SocketHandler], WebSocketRoute]:
     """Declares a WebSocket that needs `scope`; the door has looked at its session and token."""
 
     def declare(handler: SocketHandler) -> WebSocketRoute:
         async def endpoint(websocket: WebSocket) -> None:
             project = websocket.path_params["project"]
             try:
-                who = await check(websocket, scope, project)
+                who = await _admit(websocket, scope, link)
             except KennelError as failure:
                 await refuse(websocket.scope, websocket.send, failure)
                 return

@@ -67,6 +67,10 @@ function talk(list) {
       });
     },
     command(words) {
+      // The terminals come as soon as there is a sandbox, not with the first command's end.
+      if (words.phase !== "waiting" && document.querySelector("#screen-place[data-empty]")) {
+        document.body.dispatchEvent(new CustomEvent("kennel:place"));
+      }
       keepEnd(() => {
         const one = passing(`command ${words.commandId}`, "ran");
         one.replaceChildren(piece("code", "line", `$ ${words.command}`));

@@ -226,5 +226,12 @@ class Screen {
 
 document.addEventListener("DOMContentLoaded", () => {
   withoutInlineStyles(document);
-  for (const box of document.querySelectorAll("[data-terminals]")) new Screen(box);
+  const seen = new WeakSet();
+  const begin = () => {
+    for (const box of document.querySelectorAll("[data-terminals]")) {
+      if (!seen.has(box)) seen.add(box), new Screen(box);
+    }
+  };
+  begin();
+  document.addEventListener("htmx:after:swap", begin);
 });
