@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_gateway import GatewayProcess, read_response
+from egress_gateway import GatewayProcess, Sandbox, read_response
 from egress_world import OTHER, SITE
 from patience import within
 
@@ -219,3 +219,21 @@ def test_upstream_certificates_are_verified_for_the_name(sites: Desk) -> None:
     sites.world.resolver.names["wrong.example.com"] = [OTHER]
     assert sites.box.fetch("https://wrong.example.com/").code == "tls_failed"
     assert requests(sites) == []
+
+
+def test_a_session_is_resumed_and_gives_no_rights(sites: Desk) -> None:
+    """Clients that keep sessions pay for one handshake; who is asking is known by the listener alone."""
+    context = ssl.create_default_context(cadata=sites.control.facts["authority"])
+
+    def ask(box: Sandbox, session: ssl.SSLSession | None) -> tuple[str, bool, ssl.SSLSession | None]:
+        with context.wrap_socket(box.connect(GOOD, 443), server_hostname=GOOD, session=session) as link:
+            link.sendall(f"GET / HTTP/1.1\r\nHost: {GOOD}\r\n\r\n".encode())
+            answer = read_response(link)
+            return answer.code, bool(link.session_reused), link.session
+
+    code, reused, session = ask(sites.box, None)
+    assert (code, reused) == ("", False)
+    assert ask(sites.box, session)[:2] == ("", True)
+    sites.control.policy(project="others", default="deny")
+    stranger = sites.another(project="others")
+    assert ask(stranger, session)[0] == "egress_denied"

@@ -86,7 +86,8 @@ def test_git_clones(walled: Walled, tmp_path: Path) -> None:
 
 def test_pip_installs(walled: Walled) -> None:
     pip_site(walled, "pip.example.com")
-    index = "--index-url https://pip.example.com/simple/ --disable-pip-version-check --target /tmp/got --root-user-action ignore"
+    index = "--index-url https://pip.example.com/simple/ --disable-pip-version-check"
+    index += " --target /tmp/got --root-user-action ignore"
     assert walled.run(f"pip install -q {index} pet-toy 2>&1; cat /tmp/got/pet_toy.py") == "SOUND = 'squeak'\n"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,9 +35,11 @@ from kennel.gateway import process
 from kennel.gateway.options import Options
 process.run(Options(**json.loads(sys.argv[1])))
 """
+# New connections: a client spends as much on one as the gateway does (0.65 ms), so there are enough at once that what
+# stands between always has one to work on.
 LOADS = {
     "small requests, kept connections": {"path": SMALL, "fresh": False, "connections": 8, "seconds": 4},
-    "new TLS connections": {"path": SMALL, "fresh": True, "connections": 4, "seconds": 4},
+    "new TLS connections": {"path": SMALL, "fresh": True, "connections": 12, "seconds": 4},
     "large bodies, per 64 MiB": {"path": LARGE, "fresh": False, "connections": 1, "seconds": 4},
 }
 
@@ -75,6 +78,7 @@ def measure(rounds: int = 3) -> Report:
 
 def _rows(report: Report, ways: dict[str, tuple[int, Any]], rounds: int) -> None:
     samples: dict[tuple[str, str], list[float]] = {}
+    rates: dict[str, list[float]] = {}
     for _ in range(rounds):
         for name, load in LOADS.items():
             for way, (pid, run) in ways.items():
@@ -82,7 +86,8 @@ def _rows(report: Report, ways: dict[str, tuple[int, Any]], rounds: int) -> None
                 done = run(load)
                 unit = done["count"] / (LARGE_BYTES if load["path"] == LARGE else 1)
                 samples.setdefault((name, way), []).append((_cpu(pid) - before) / unit * 1000)
-                report.facts[f"{name}, {way}, a second"] = round(unit / done["seconds"], 1)
+                rates.setdefault(f"{name}, {way}, a second", []).append(unit / done["seconds"])
+    report.facts |= {name: round(statistics.median(found), 1) for name, found in rates.items()}
     for (name, way), found in samples.items():
         # The gateway's row is what the other is compared with: the ratio is how many times as much it needs.
         report.add(f"{name}, {way}", found, f"{name}, gateway" if way != "gateway" else None)

@@ -32,7 +32,7 @@ Origin = tuple[str, str, int]
 """Scheme, host, port."""
 
 _IDLE = 30.0
-_PER_ORIGIN, _PER_SANDBOX = 8, 64
+_PER_ORIGIN, _PER_SANDBOX = 32, 64
 
 
 @dataclass(slots=True, eq=False)
