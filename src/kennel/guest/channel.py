@@ -65,6 +65,12 @@ class Channel:
             self.window.take(len(payload))
             self._connection.send(framing.header(kind, self.id, len(payload)), payload)
 
+    def widen(self, count: int) -> None:
+        """Lets the peer send `count` bytes more ahead; for what is taken at once, and so never waits here."""
+        self._allowance.widen(count)
+        if self._connection is not None:
+            self._connection.send(framing.credit(self.id, count))
+
     def received(self, count: int) -> None:
         """DATA came; FrameError when there was no credit for it."""
         self._allowance.received(count)

@@ -26,6 +26,9 @@ PROTOCOL_MAX = 1
 INITIAL_WINDOW = 512 * 1024
 """Bytes each side may send on a channel, in each direction, before the first CREDIT."""
 MAX_WINDOW = 16 * 1024 * 1024
+SOCKET_BUFFER = 512 * 1024
+"""Bytes that may lie in the kernel each way: the default of 208 KiB is filled by one frame, and one side then waits for
+the other to be given the processor."""
 FRAME_COST = 128
 """What a frame of bytes uses of a window beside its bytes, so that a million frames of one byte are not free."""
 
@@ -256,6 +259,10 @@ class Allowance:
     def __init__(self, size: int = INITIAL_WINDOW) -> None:
         self._left = size
         self._consumed = 0
+
+    def widen(self, count: int) -> None:
+        """The peer is told of `count` bytes more."""
+        self._left += count
 
     def received(self, count: int) -> None:
         """A frame of `count` bytes came; FrameError when it is empty or the peer had no credit for it."""

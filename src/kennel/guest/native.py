@@ -15,6 +15,8 @@ from errno import EPERM
 from fcntl import fcntl, ioctl
 from struct import Struct
 
+from .framing import SOCKET_BUFFER
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,8 +155,10 @@ def listener(fd: int) -> Socket:
 def accept(sock: Socket) -> int:
     """The descriptor of the next connection, non-blocking; BlockingIOError when there is none."""
     fd, _ = sock._accept()  # type: ignore[attr-defined, unused-ignore]
-    os.set_blocking(fd, False)
-    return int(fd)
+    taken = Socket(fileno=fd)
+    taken.setblocking(False)
+    taken.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SOCKET_BUFFER)
+    return taken.detach()
 
 
 def connecting(host: str, port: int) -> Socket | None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _NO_NAMELESS = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL))
 _USUAL = 0o644
+_AHEAD = 1536 * 1024
+"""Bytes of a file that may be under way beyond the usual window: they are written as they come."""
 
 
 class Writing:
@@ -44,6 +46,7 @@ class Writing:
         except OSError as problem:
             raise refusal(problem, path) from None
         channel.opened()
+        channel.widen(_AHEAD)
 
     def _begin(self) -> None:
         if self._path.endswith((b"/", b"/.", b"/..")):

@@ -118,7 +118,7 @@ class GuestLink(asyncio.BufferedProtocol):
             if not waiting.done():
                 waiting.set_result(None)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """Queues frames; dropped once the link has ended."""
         if self._transport is not None and self._reason is None:
             self._transport.write(data)
@@ -324,6 +324,7 @@ async def open_guest(sock: socket.socket, ready_timeout: float) -> GuestLink:
     socket is closed then.
     """
     sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, framing.SOCKET_BUFFER)
     link = GuestLink()
     try:
         async with asyncio.timeout(ready_timeout):

@@ -129,7 +129,8 @@ class Transfer(Call):
                 await self._change()
                 continue
             self._window.take(count)
-            self._line.send(b"".join((framing.header(framing.DATA, self.channel, count), view[:count])))
+            self._line.send(framing.header(framing.DATA, self.channel, count))
+            self._line.send(view[:count])
             view = view[count:]
 
     def no_more(self) -> None:
