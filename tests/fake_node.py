@@ -99,6 +99,9 @@ class FakeNode:
         if sandbox in self.units:
             self.units[sandbox].mounts = 0
 
+    async def unmount_bucket(self, sandbox: str, mount_path: str | None, *, force: bool) -> None:
+        await self._call("unmount_bucket")
+
     async def remove(self, sandbox: str) -> None:
         await self._call("remove")
         self.end(sandbox)

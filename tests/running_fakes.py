@@ -9,8 +9,10 @@ from typing import Any
 from fake_interpreter import FakeInterpreter
 from kennel.control.exposed import Preview
 from kennel.control.followed import StreamEvent
+from kennel.domain.bucket import Bucket, Credentials
 from kennel.domain.process import LogPiece, ProcessExit, ProcessFacts, TerminalFacts
 from kennel.wire.errors import error
+from kennel.wire.results import MountView
 
 
 def process(**changes: Any) -> ProcessFacts:
@@ -130,6 +132,23 @@ class FakePorts:
     async def revoke(self, who: Any, project: str, path: str, port: int) -> None: ...
 
 
+class FakeBuckets:
+    """One bucket is mounted."""
+
+    view = MountView(
+        bucket="b", mount_path="/workspace/b", endpoint="https://s3.example.com", prefix=None, read_only=True,
+        mounted_at="2026-01-02T03:04:05.678Z", alive=True,
+    )  # fmt: skip
+
+    async def mount(self, who: Any, project: str, path: str, asked: Bucket, given: Credentials | None) -> MountView:
+        return self.view
+
+    async def unmount(self, who: Any, project: str, path: str, mount_path: str, *, force: bool) -> None: ...
+
+    async def list(self, project: str, path: str) -> list[MountView]:
+        return [self.view]
+
+
 class FakeRunning:
     """All of it."""
 
@@ -138,4 +157,5 @@ class FakeRunning:
         self.processes = FakeProcesses()
         self.terminals = FakeTerminals()
         self.ports = FakePorts()
+        self.buckets = FakeBuckets()
         self.interpreter = FakeInterpreter()

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from kennel.wire.results import BackupView as BackupView
     from kennel.wire.results import DiffView as DiffView
     from kennel.wire.results import ExecResult as ExecResult
+    from kennel.wire.results import MountView as MountView
     from kennel.wire.results import PathChange as PathChange
     from kennel.wire.results import SandboxView as SandboxView
     from kennel.wire.results import SnapshotView as SnapshotView
@@ -141,8 +142,8 @@ _HOMES = {
         "Unauthorized", "Unavailable", "Unsupported",
     ),
     "kennel.wire.results": (
-        "BackupRestored", "BackupView", "DiffView", "ExecResult", "PathChange", "SandboxView", "SnapshotView",
-        "UsageView",
+        "BackupRestored", "BackupView", "DiffView", "ExecResult", "MountView", "PathChange", "SandboxView",
+        "SnapshotView", "UsageView",
     ),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -201,6 +202,7 @@ __all__ = [
     "LogEvent",
     "LogLine",
     "Message",
+    "MountView",
     "NewKey",
     "NotFound",
     "PathChange",

@@ -23,7 +23,7 @@ from kennel.domain.membership import LinkView, MemberView
 from kennel.domain.replay import Replay
 from kennel.domain.sandbox import Projection
 from kennel.wire.errors import STATUS
-from kennel.wire.results import BackupView, DiffView, ExecResult, SandboxView, SnapshotView, UsageView
+from kennel.wire.results import BackupView, DiffView, ExecResult, MountView, SandboxView, SnapshotView, UsageView
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -63,6 +63,7 @@ _SHAPES = (
     BackupView,
     DiffView,
     UsageView,
+    MountView,
 )
 
 ERROR_SCHEMA: dict[str, Any] = {

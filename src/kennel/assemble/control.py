@@ -134,7 +134,7 @@ async def _wire(settings: Settings, log: SqlEventLog) -> tuple[Services, Loops]:
     points = Points(fleet, recorder, blobs, partial(book, log))
     sandboxes = Sandboxes(catalogue, projections, fleet, pool, recorder, points.before)
     known = partial(_names, projects)
-    running = Running(sandboxes, recorder, log)
+    running = Running(sandboxes, recorder, log, node)
     previews = partial(Previews, running.ports, sandboxes, catalogue, fleet)
     egress = _egress(settings, log, fleet, projections, known, previews)
     node.on_loss = (reconciler := Reconciler(known, catalogue, fleet, pool, sandboxes)).hurry

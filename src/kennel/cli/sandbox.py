@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kennel.cli import parcel, ports
+from kennel.cli import mounts, parcel, ports
 from kennel.cli.flags import DEFAULTS, Flags, Name, Words, pairs
 from kennel.cli.going import going
 from kennel.cli.output import advice_told, plain, show_fields, show_json, show_table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kennel import BackupView, SandboxView, SnapshotView
 
 app = App(name="sandbox", help="Create, list, start, put to sleep and destroy sandboxes.")
-for command in (ports.expose, ports.unexpose, ports.ports):
+for command in (ports.expose, ports.unexpose, ports.ports, mounts.mount, mounts.unmount, mounts.mounts):
     app.command(command)
 
 LeftOut = Annotated[Words, Parameter(help="A pattern of paths that backups leave out; again for more.")]

@@ -377,6 +377,8 @@ class Fleet:
             if drain > 0:
                 await pet.door.drained(drain)
             was_running = pet.live is not None or state.running
+            if keep and was_running:
+                await self._unmount(pet)
             out = await self._leftovers(pet, state) if keep and was_running else None
             await self.let_go(
                 pet, error("OPERATION_INTERRUPTED", f"the sandbox was stopped ({reason})", admitted="yes")
@@ -387,6 +389,13 @@ class Fleet:
             if was_running:
                 await self.record(pet, fact(who, "sandbox/stopped", {"reason": reason}))
             return was_running
+
+    async def _unmount(self, pet: Pet) -> None:
+        """Takes out the buckets, or who lists what is left out would walk through a store, which may not answer."""
+        try:
+            await self.node.unmount_bucket(pet.sandbox, None, force=True)
+        except KennelError as failure:
+            log.info("buckets of %s%s go with its container: %s", pet.project, pet.path, failure)
 
     @staticmethod
     async def _leftovers(pet: Pet, state: Projection) -> leftovers.Leftovers:

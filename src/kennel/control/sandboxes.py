@@ -338,6 +338,11 @@ class Sandboxes:
             await self._fleet.adopt(pet)  # this process is younger than the container
         return pet.live.guest if pet.live is not None and pet.live.usable else None
 
+    async def awake_id(self, project: str, path: str) -> str | None:
+        """The id of a sandbox that runs, by which node knows it; None when it sleeps. Wakes nothing."""
+        _, pet, state = await self._alive(project, path)
+        return pet.sandbox if pet.awake or state.running else None
+
     @asynccontextmanager
     async def attended(self, who: Principal, project: str, path: str) -> AsyncIterator[Guest]:
         """A guest for what may stay open for days; see Fleet.attended."""

@@ -246,6 +246,8 @@ EVENT_TYPES: dict[str, EventType] = {
         EventType("sandbox/code-finished", sandbox.CodeFinished, _OWN, _LIFE, "how that cell ended"),
         EventType("sandbox/port-exposed", sandbox.PortExposed, _OWN, _LIFE, "the port has a preview under this token"),
         EventType("sandbox/port-revoked", sandbox.PortRevoked, _OWN, _LIFE, "the port's preview is void"),
+        EventType("sandbox/bucket-mounted", sandbox.BucketMounted, _OWN, _LIFE, "a bucket is mounted, until a stop"),
+        EventType("sandbox/bucket-unmounted", sandbox.BucketUnmounted, _OWN, _LIFE, "it is mounted no more"),
         EventType("room/opened", RoomOpened, _ROOM, "rooms", "the room is in use, for the first time or afresh"),
         EventType("room/configured", RoomConfigured, _ROOM, "rooms", "title or settings changed; null takes one away"),
         EventType("room/sandbox-assigned", SandboxAssigned, _ROOM, "rooms", "the room uses this sandbox"),

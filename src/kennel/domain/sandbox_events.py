@@ -267,6 +267,18 @@ class PortRevoked(Payload):
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
+class BucketMounted(Payload):
+    bucket: Short
+    mount_path: Short
+    endpoint: Short
+    read_only: bool
+    prefix: Short | UnsetType = UNSET
+
+
+class BucketUnmounted(Payload):
+    mount_path: Short
+
+
 class ExecFinished(Payload):
     exec_id: Short
     timed_out: bool

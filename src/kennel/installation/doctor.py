@@ -65,9 +65,18 @@ def everything(settings: Settings) -> Iterator[Line]:
     yield Line(
         "kernel: erofs", erofs, "there" if erofs else "missing", "modprobe erofs (for built images)", needed=False
     )
+    yield _buckets()
     pid = layout.running(settings, "up") if settings.run.is_dir() else None
     yield Line("running", pid is not None, f"pid {pid}" if pid else "no", "./kennel up", needed=False)
     yield _previews(settings, running=pid is not None)
+
+
+def _buckets() -> Line:
+    from kennel.node.buckets.mounts import Buckets
+
+    lacking = Buckets.lacking()
+    remedy = "modprobe fuse" if lacking == "/dev/fuse" else "apt-get install s3fs (for mounts of buckets)"
+    return Line("s3fs", lacking is None, f"{lacking} is missing" if lacking else "there", remedy, needed=False)
 
 
 def _previews(settings: Settings, *, running: bool) -> Line:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
 CLONE_NEWUSER: Final = 0x10000000
 CLONE_NEWNET: Final = 0x40000000
 
@@ -24,10 +26,13 @@ MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 MOUNT_ATTR_IDMAP, MOUNT_ATTR_RDONLY = 0x00100000, 1
-MOVE_MOUNT_F_EMPTY_PATH = 4
+MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
+MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 2, 4
+FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 0, 1, 6
 
 # The same numbers on x86_64 and aarch64: the calls are younger than the unified table (Linux 5.1).
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 
 if platform.machine() not in ("x86_64", "aarch64"):
     raise ImportError(f"no system call numbers for {platform.machine()}")
@@ -65,7 +70,7 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, options: s
 
 def umount(target: str, flags: int = UMOUNT_NOFOLLOW) -> None:
     """umount2(2); never follows a symlink in the last component."""
-    _checked(_libc.umount2(target.encode(), flags | UMOUNT_NOFOLLOW), f"umount {target}")
+    _checked(_libc.umount2(os.fsencode(target), flags | UMOUNT_NOFOLLOW), f"umount {target}")
 
 
 def unshare(flags: int) -> None:
@@ -134,3 +139,27 @@ def attach(tree: int, target: str) -> None:
         _libc.syscall(_MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH),
         f"move_mount {target}",
     )
+
+
+def attach_at(tree: int, folder: int) -> None:
+    """Puts a detached mount on an open directory, wherever that is by now."""
+    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", folder, b"", flags), "move_mount")
+
+
+def new_mount(kind: str, words: Mapping[str, str], flags: Sequence[str]) -> int:
+    """A descriptor of a new file system's mount that lies at no path, without setuid programs and devices.
+
+    It belongs to the user namespace of the calling process.
+    """
+    made = _checked(_libc.syscall(_FSOPEN, kind.encode(), 1), f"fsopen {kind}")
+    try:
+        for name, value in words.items():
+            key, text = name.encode(), value.encode()
+            _checked(_libc.syscall(_FSCONFIG, made, FSCONFIG_SET_STRING, key, text, 0), f"fsconfig {name}")
+        for name in flags:
+            _checked(_libc.syscall(_FSCONFIG, made, FSCONFIG_SET_FLAG, name.encode(), None, 0), f"fsconfig {name}")
+        _checked(_libc.syscall(_FSCONFIG, made, FSCONFIG_CMD_CREATE, None, None, 0), f"fsconfig {kind}")
+        return _checked(_libc.syscall(_FSMOUNT, made, 1, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), f"fsmount {kind}")
+    finally:
+        os.close(made)

@@ -50,6 +50,10 @@ class Places:
         return self.folder / "netns"
 
     @property
+    def buckets(self) -> Path:
+        return self.folder / "buckets"
+
+    @property
     def bundle(self) -> Path:
         return self.folder / "bundle"
 

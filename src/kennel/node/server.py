@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from kennel.node import census, layer_verbs
+from kennel.node import bucket_verbs, census, layer_verbs
 from kennel.node.unit import Units
 from kennel.node.uppers import Stacks
 from kennel.wire import node as wire
@@ -43,6 +43,8 @@ class Server:
         self._facts = facts
         self._pool = ThreadPoolExecutor(32, "verb")
         self._long = ThreadPoolExecutor(16, "layers")
+        # Of their own: stores that do not answer hold up nothing but other buckets.
+        self._buckets = ThreadPoolExecutor(8, "buckets")
         self._decoder = msgspec.json.Decoder(wire.Call)
 
     def serve(self, group: int) -> None:
@@ -79,8 +81,11 @@ class Server:
                     log.warning("a malformed command ends its connection: %s", failure)
                     _close(given)
                     return
-                pool = self._long if type(call.request) in layer_verbs.VERBS else self._pool
-                pool.submit(self._answer, connection, sending, call, given)
+                self._pool_of(call.request).submit(self._answer, connection, sending, call, given)
+
+    def _pool_of(self, request: wire.Request) -> ThreadPoolExecutor:
+        kind = type(request)
+        return self._long if kind in layer_verbs.VERBS else self._buckets if kind in bucket_verbs.VERBS else self._pool
 
     def _answer(self, connection: socket.socket, sending: threading.Lock, call: wire.Call, given: list[int]) -> None:
         descriptors: list[int] = []
@@ -108,7 +113,8 @@ class Server:
             raise error("VALIDATION_FAILED", "a sandbox id is 8 to 40 of a-z and 0-9", admitted="no")
         if hostname is not None and not _HOSTNAME.fullmatch(hostname):
             raise error("VALIDATION_FAILED", "a host name is 1 to 63 of a-z, 0-9, '.' and '-'", admitted="no")
-        if (verb := layer_verbs.VERBS.get(type(request))) is not None:
+        kind = type(request)
+        if (verb := layer_verbs.VERBS.get(kind) or bucket_verbs.VERBS.get(kind)) is not None:
             return verb(self._units, request, given)
         return _VERBS[type(request)](self, request)
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from kennel.node import (
     priority,
     rootfs,
 )
+from kennel.node.buckets.mounts import Buckets, Home
 from kennel.node.freezer import Freezer
 from kennel.node.gateway_link import GatewayLink
 from kennel.node.locks import Locks
@@ -84,6 +85,7 @@ class Units:
         self.uppers = Uppers(grounds.folder / "layers")
         self._runtime_folder = guest_runtime.ensure(grounds.folder / "guest")
         # Without a path there is no way out, and a sandbox has loopback alone.
+        self.buckets = Buckets(self.tree, self._runtime_folder)
         learn = Trust(self._runtime_folder).learn
         self.gateway = None if gateway_path is None else GatewayLink(gateway_path, learn)
         self._locks = Locks()
@@ -98,12 +100,29 @@ class Units:
                 self._live[record.sandbox] = pid
                 self.uppers.sweeps.begin(record.sandbox, self.places(record.sandbox).disk)
                 self._open_way_again(record.sandbox)
+                self.buckets.settle(self.home(record.sandbox))
 
     def places(self, sandbox: str) -> rootfs.Places:
         return rootfs.Places(self.grounds.sandboxes / sandbox)
 
     def group(self, sandbox: str) -> str:
         return f"{self.grounds.group}/{sandbox}"
+
+    def home(self, sandbox: str) -> Home:
+        """Where a sandbox's buckets are mounted, if it runs."""
+        return Home(self.places(sandbox), self.group(sandbox), self._record(sandbox).slot, self._pid(sandbox))
+
+    @contextmanager
+    def inhabited(self, sandbox: str) -> Iterator[tuple[Home, Callable[[], None]]]:
+        """The home of a sandbox that runs, alone with it; who waits there calls what raises when it is to stop."""
+
+        def cut() -> None:
+            if sandbox in self._leaving:
+                raise error("OPERATION_INTERRUPTED", "the sandbox was stopped meanwhile", admitted="yes")
+
+        with self._locks.of(sandbox):
+            self._require_pid(sandbox)
+            yield self.home(sandbox), cut
 
     def build(self, sandbox: str, instance_type: str, image_digest: str, isolation: str) -> None:
         """Writes the record and makes the disk."""
@@ -424,6 +443,9 @@ class Units:
         self._live.pop(sandbox, None)
         with step("thaw"):
             freezer.thaw(self.tree, self.group(sandbox))
+        # Before the container: a process that waits for a bucket's store cannot die while s3fs lives.
+        if (record := self.records.get(sandbox)) is not None:
+            self.buckets.end(Home(self.places(sandbox), self.group(sandbox), record.slot))
         self.runtime.delete(sandbox)
         cgroup.remove(self.tree, self.group(sandbox))
         places = self.places(sandbox)

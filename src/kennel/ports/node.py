@@ -9,7 +9,21 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kennel.wire.node import Compare, Compared, Counters, LayersHere, Made, Pack, Packed, Pointed, Start, Started, Unit
+from kennel.wire.node import (
+    BucketHere,
+    Compare,
+    Compared,
+    Counters,
+    LayersHere,
+    Made,
+    MountBucket,
+    Pack,
+    Packed,
+    Pointed,
+    Start,
+    Started,
+    Unit,
+)
 
 
 class NodeLink(Protocol):
@@ -37,3 +51,6 @@ class NodeLink(Protocol):
     async def commit_import(self, written: int, layer: str) -> None: ...
     async def list_layers(self) -> LayersHere: ...
     async def remove_layer(self, layer: str) -> None: ...
+    async def mount_bucket(self, request: MountBucket) -> BucketHere: ...
+    async def unmount_bucket(self, sandbox: str, mount_path: str | None, *, force: bool) -> None: ...
+    async def list_buckets(self, sandbox: str) -> list[BucketHere]: ...

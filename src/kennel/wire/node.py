@@ -169,6 +169,38 @@ class RemoveLayer(msgspec.Struct, tag="remove-layer"):
     layer: str
 
 
+class MountBucket(msgspec.Struct, tag="mount-bucket"):
+    """Mount a bucket in a sandbox that runs; answers with `BucketHere`. Without credentials for a public one."""
+
+    sandbox: str
+    bucket: str
+    mount_path: str
+    endpoint: str
+    prefix: str | None = None
+    read_only: bool = False
+    options: list[str] = []
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    session_token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"MountBucket({self.sandbox!r}, {self.bucket!r}, {self.mount_path!r}, …)"
+
+
+class UnmountBucket(msgspec.Struct, tag="unmount-bucket"):
+    """Take a bucket out of a sandbox that runs; `force`: whatever uses it. Without a path all of them, by force."""
+
+    sandbox: str
+    mount_path: str | None = None
+    force: bool = False
+
+
+class ListBuckets(msgspec.Struct, tag="list-buckets"):
+    """The buckets that are mounted in a sandbox: a list of `BucketHere`."""
+
+    sandbox: str
+
+
 Request = (
     Hello
     | ResolveImage
@@ -192,6 +224,9 @@ Request = (
     | CommitImport
     | ListLayers
     | RemoveLayer
+    | MountBucket
+    | UnmountBucket
+    | ListBuckets
 )
 
 
@@ -310,3 +345,15 @@ class LayersHere(msgspec.Struct):
 
     sizes: dict[str, int]
     held: list[str]
+
+
+class BucketHere(msgspec.Struct):
+    """A bucket that is mounted; `alive`: whether what serves it runs. The time is ISO 8601 in UTC."""
+
+    bucket: str
+    mount_path: str
+    endpoint: str
+    prefix: str | None
+    read_only: bool
+    since: str
+    alive: bool

@@ -113,6 +113,18 @@ class BackupView(msgspec.Struct, rename="camel", kw_only=True):
     left_out: int
 
 
+class MountView(msgspec.Struct, rename="camel", kw_only=True):
+    """A bucket that is mounted; `alive` says whether what serves it still runs. The time is ISO 8601 in UTC."""
+
+    bucket: str
+    mount_path: str
+    endpoint: str
+    prefix: str | None
+    read_only: bool
+    mounted_at: str
+    alive: bool
+
+
 class BackupRestored(msgspec.Struct, rename="camel", kw_only=True):
     """Where a backup was put back."""
 

@@ -115,6 +115,16 @@ class NodeClient:
     async def remove_layer(self, layer: str) -> None:
         await self._call(wire.RemoveLayer(layer), type(None))
 
+    async def mount_bucket(self, request: wire.MountBucket) -> wire.BucketHere:
+        return await self._call(request, wire.BucketHere)
+
+    async def unmount_bucket(self, sandbox: str, mount_path: str | None, *, force: bool) -> None:
+        """One, or without a path all of them."""
+        await self._call(wire.UnmountBucket(sandbox, mount_path, force), type(None))
+
+    async def list_buckets(self, sandbox: str) -> list[wire.BucketHere]:
+        return await self._call(wire.ListBuckets(sandbox), list[wire.BucketHere])
+
     def close(self) -> None:
         """Ends the connection; pending calls raise."""
         self._lose("the connection to node was closed")

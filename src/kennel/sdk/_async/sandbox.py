@@ -16,6 +16,7 @@ from kennel.sdk._async.files import AsyncFileMethods
 from kennel.sdk._async.following import AsyncFollowing
 from kennel.sdk._async.git import AsyncGitMethods
 from kennel.sdk._async.interpreter import AsyncInterpreterMethods
+from kennel.sdk._async.mounts import AsyncMountMethods
 from kennel.sdk._async.observation import AsyncLiveState, AsyncProcessor
 from kennel.sdk._async.ports import AsyncPortMethods
 from kennel.sdk._async.running import LINGER, AsyncRunningMethods
@@ -38,6 +39,7 @@ class AsyncSandbox(
     AsyncFileMethods,
     AsyncGitMethods,
     AsyncInterpreterMethods,
+    AsyncMountMethods,
     AsyncPortMethods,
     AsyncRunningMethods,
     AsyncSnapshotMethods,

@@ -17,6 +17,7 @@ from kennel.sdk._sync.files import FileMethods
 from kennel.sdk._sync.following import Following
 from kennel.sdk._sync.git import GitMethods
 from kennel.sdk._sync.interpreter import InterpreterMethods
+from kennel.sdk._sync.mounts import MountMethods
 from kennel.sdk._sync.observation import LiveState, Processor
 from kennel.sdk._sync.ports import PortMethods
 from kennel.sdk._sync.running import LINGER, RunningMethods
@@ -39,6 +40,7 @@ class Sandbox(
     FileMethods,
     GitMethods,
     InterpreterMethods,
+    MountMethods,
     PortMethods,
     RunningMethods,
     SnapshotMethods,
