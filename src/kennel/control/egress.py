@@ -19,6 +19,7 @@ from kennel.control.connections import Connections
 from kennel.control.previews import Previews
 from kennel.control.project_fold import ProjectFold
 from kennel.control.secrets import Seal, Secrets
+from kennel.domain.approver import check_approvers
 from kennel.domain.egress_state import LOG, RULES, Configured, evolve_rules
 from kennel.domain.event import fact
 from kennel.domain.policy import parse_policy
@@ -74,7 +75,7 @@ class Egress:
     async def set_rules(self, who: Principal, project: str, policy: dict[str, Any]) -> dict[str, Any]:
         """Replaces the policy; in force for the next request on. VALIDATION_FAILED says which rule is wrong."""
         known = {key: value for key, value in policy.items() if key != "version"}
-        parse_policy(known)
+        check_approvers(parse_policy(known).policy.approvers)
         await self._rules.append(project, fact(who, "egress/rules-configured", {"rules": [], **known}))
         if project in self._told:
             self._gateway.tell(wire.SetPolicy(project, await self.rules(project)))

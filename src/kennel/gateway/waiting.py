@@ -194,7 +194,7 @@ def _signed(batch: Batch, approvers: list[str], decision: Decide) -> bool:
     for pem in approvers:
         try:
             key = load_pem_public_key(pem.encode())
-            if isinstance(key, ec.EllipticCurvePublicKey):
+            if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
                 key.verify(base64.b64decode(decision.signature, validate=True), text, ec.ECDSA(SHA256()))
                 return True
         except (InvalidSignature, ValueError):

@@ -22,6 +22,12 @@ from kennel.wire.errors import KennelError, error
 
 pytestmark = pytest.mark.anyio
 
+APPROVER = """-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE3x2XHgqb0JmTfEjbb5Kqj5f3eR4r
+sN1VXvUOQqVZkLqjYx0oQ0m1XoQe4kqfG0mYz1yqC3hJ3sQm3oY1i7z5Yw==
+-----END PUBLIC KEY-----
+"""
+"""Has the form of one; nobody signs here."""
 WHO = Principal("k-owner", "acme", frozenset({"policy", "secrets"}))
 PIN = Pin(["https://api.example.com"])
 CANARY = "sk-canary-4e1f"
@@ -86,8 +92,10 @@ async def test_rules_are_checked_kept_and_told(egress: Egress, gateway: FakeGate
     assert (await egress.rules("acme"))["version"] == 0
     await egress.bind("sandbox00001", "acme", "/sandboxes/box")
     rule = {"ruleKey": "r", "verdict": "deny", "match": {"hosts": ["a.example.com"]}}
-    kept = await egress.set_rules(WHO, "acme", {"rules": [rule], "default": "deny", "approvers": ["PEM"], "version": 9})
-    assert (kept["rules"], kept["default"], kept["approvers"]) == ([rule], "deny", ["PEM"])
+    kept = await egress.set_rules(
+        WHO, "acme", {"rules": [rule], "default": "deny", "approvers": [APPROVER], "version": 9}
+    )
+    assert (kept["rules"], kept["default"], kept["approvers"]) == ([rule], "deny", [APPROVER])
     assert gateway.of(wire.SetPolicy)[-1].policy == kept
     assert (await egress.rules("other"))["rules"] == []
 
@@ -254,7 +262,7 @@ async def test_connections_are_secrets_and_the_first_is_planted(egress: Egress, 
     connections = egress.connections
     assert await connections.planted("acme", {}) == {}
     await connections.put(WHO, "acme", "install-9", token=CANARY)
-    made = await connections.put(WHO, "acme", "install-10", app_id="1", installation_id="2", private_key="PEM")
+    made = await connections.put(WHO, "acme", "install-10", app_id="1", installation_id="2", private_key=APPROVER)
     assert (made.kind, made.secret) == ("app", "/secrets/integrations/github/install-10")
     assert [(view.name, view.kind) for view in await connections.list("acme")] == [
         ("install-10", "app"), ("install-9", "token"),
