@@ -31,6 +31,17 @@ const show = (words) => { document.querySelector('h1').textContent = words }
 show(text)
 if (import.meta.hot) import.meta.hot.accept('./text.js', (fresh) => show(fresh.text))
 """
+LAYOUT = "export default function Layout({ children }) { return <html><body>{children}</body></html> }"
+PAGE = """
+'use client'
+import { useState } from 'react'
+import { text } from './text.js'
+export default function Page() {
+  const [clicks, count] = useState(0)
+  if (typeof window !== 'undefined') window.clicks = clicks
+  return <h1 onClick={() => count(clicks + 1)}>{text} {clicks}</h1>
+}
+"""
 
 pytestmark = [
     pytest.mark.full,
@@ -56,14 +67,19 @@ def page(chromium: Any) -> Iterator[Any]:
 
 def application(folder: Path) -> bytes:
     """A tar of a page and of vite, as npm brings it on this machine."""
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        pytest.skip("needs npm and node")
     (folder / "package.json").write_text('{"name": "shown", "private": true, "type": "module"}')
     (folder / "index.html").write_text(INDEX)
     (folder / "main.js").write_text(MAIN)
     (folder / "text.js").write_text("export const text = 'first'\n")
-    words = ["npm", "install", "vite@5", "--ignore-scripts", "--no-audit", "--no-fund"]
-    subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=100)
+    return with_packages(folder, "vite@5")
+
+
+def with_packages(folder: Path, *packages: str) -> bytes:
+    """A tar of the folder with these packages installed."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("needs npm and node")
+    words = ["npm", "install", *packages, "--ignore-scripts", "--no-audit", "--no-fund"]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=200)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.add(folder, ".")
@@ -93,6 +109,47 @@ def test_vite_reloads_modules_in_place_through_a_preview(itx: Kennel, page: Any,
     box.unexpose_port(5173)
     # The page notices that its socket is gone, and loads itself again.
     expect(page.locator("body")).to_contain_text("STALE_PREVIEW_URL")
+
+
+def next_application(folder: Path) -> bytes:
+    """A tar of a page and of next."""
+    (folder / "app").mkdir()
+    (folder / "package.json").write_text('{"name": "shown", "private": true}')
+    (folder / "app/layout.js").write_text(LAYOUT)
+    (folder / "app/page.js").write_text(PAGE)
+    (folder / "app/text.js").write_text("export const text = 'first'\n")
+    return with_packages(folder, "next@15", "react@19", "react-dom@19")
+
+
+@pytest.mark.timeout(500)
+def test_next_keeps_a_pages_state_through_a_change(itx: Kennel, page: Any, tmp_path: Path) -> None:
+    """Report 75 for `next dev`: its socket for hot reload, and its refusal of origins it does not know."""
+    box = itx.sandboxes.get("/sandboxes/next").create(instance_type="standard-2")
+    box.mkdir("/workspace/app")
+    box.extract("/workspace/app", next_application(tmp_path))
+    server = box.start_process(
+        "exec node node_modules/next/dist/bin/next dev --port 3000",
+        cwd="/workspace/app", env={"NEXT_TELEMETRY_DISABLED": "1"},
+    )  # fmt: skip
+    server.wait_for_port(3000, 120)
+    sockets: list[str] = []
+    page.on("websocket", lambda one: sockets.append(one.url))
+    url = box.expose_port(3000).url
+    assert url is not None
+    page.set_default_timeout(120_000)
+    page.goto(url)
+    expect(page.locator("h1")).to_have_text("first 0", timeout=120_000)
+    # A click counts only once the page's own code has come and taken over.
+    page.wait_for_function("() => { document.querySelector('h1').click(); return window.clicks >= 1 }")
+    clicks = page.evaluate("window.clicks")
+    expect(page.locator("h1")).to_have_text(f"first {clicks}")
+    page.evaluate("window.kept = 'never reloaded'")
+    assert [one for one in sockets if one.startswith(url.replace("http:", "ws:")) and "hmr" in one]
+    box.write_file("/workspace/app/app/text.js", "export const text = 'second'\n")
+    expect(page.locator("h1")).to_have_text(f"second {clicks}", timeout=120_000)
+    assert page.evaluate("window.kept") == "never reloaded"
+    assert "Blocked cross-origin" not in server.get_logs().stdout + server.get_logs().stderr
+    box.destroy()
 
 
 def test_a_browser_at_the_console_takes_nothing_of_it_to_a_preview(
