@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from bucket_store import ENDPOINT, Store, open_store
 from egress_installation import Walled, make_walled, soon
 from kennel import KennelError, MountView
+from kennel.node.buckets.mounts import USERS
 from kennel.settings import Settings
 from patience import within
 
@@ -41,9 +45,11 @@ def unmounted(walled: Walled) -> Iterator[None]:
         unmount(walled, each.mount_path, force=True)
 
 
-def mount(walled: Walled, path: str = "/workspace/data", bucket: str = "bucket", **words: object) -> MountView:
+def mount(
+    walled: Walled, path: str = "/workspace/data", bucket: str = "bucket", name: str = "box", **words: object
+) -> MountView:
     given = {"endpoint": ENDPOINT, "credentials": GIVEN, **words}
-    return walled.ask(lambda itx: itx.sandboxes.get("box").mount_bucket(bucket, path, **given))  # type: ignore[arg-type]
+    return walled.ask(lambda itx: itx.sandboxes.get(name).mount_bucket(bucket, path, **given))  # type: ignore[arg-type]
 
 
 def unmount(walled: Walled, path: str = "/workspace/data", *, force: bool = False) -> None:
@@ -90,7 +96,7 @@ def test_credentials_are_nowhere(walled: Walled, store: Store) -> None:
     unmount(walled)
     for word in (KEY, SECRET):
         assert walled.holding(word.encode()) == []
-        assert not [p for p in (walled.data / "node" / "sandboxes").rglob("*.json") if word in p.read_text()]
+        assert not [p for p in (walled.data / "node" / "sandboxes").glob("*/bu*/*.json") if word in p.read_text()]
     told = [event["payload"] for event in walled.events("/sandboxes/box") if event["type"] == "sandbox/bucket-mounted"]
     assert told[-1] == {"bucket": "bucket", "mountPath": "/workspace/data", "endpoint": ENDPOINT, "readOnly": False}
 
@@ -100,7 +106,6 @@ def test_credentials_are_nowhere(walled: Walled, store: Store) -> None:
     [
         ({"credentials": {"access_key_id": "x", "secret_access_key": "y z"}}, "INVALID_MOUNT_CONFIG", "visible ASCII"),
         ({"bucket": "nobody"}, "BUCKET_MOUNT_ERROR", "not found"),
-        ({"endpoint": "https://nobody.example.com"}, "BUCKET_MOUNT_ERROR", ""),
         ({"path": "/workspace"}, "INVALID_MOUNT_CONFIG", "below /workspace"),
         ({"path": "/etc/x"}, "INVALID_MOUNT_CONFIG", "below /workspace"),
         ({"s3fs_options": ["use_cache=/workspace"]}, "INVALID_MOUNT_CONFIG", "no such option"),
@@ -164,6 +169,7 @@ def test_a_sleep_ends_mounts_and_packs_none_of_them(walled: Walled, store: Store
     assert store.get("big") == b"x" * 300_000
 
 
+@pytest.mark.full
 def test_a_silent_store_holds_up_calls_in_it_and_nothing_else(walled: Walled, store: Store) -> None:
     store.put("f", b"x")
     mount(walled)
@@ -176,6 +182,7 @@ def test_a_silent_store_holds_up_calls_in_it_and_nothing_else(walled: Walled, st
         assert walled.run("ls -A data") == ""
 
 
+@pytest.mark.full
 def test_nodes_death_keeps_what_is_whole_and_takes_away_the_rest(walled: Walled, store: Store) -> None:
     mount(walled)
     [pid] = s3fs_of(walled)
@@ -206,6 +213,7 @@ def s3fs_of(walled: Walled) -> list[int]:
     return sorted({int(pid) for listing in groups for pid in listing.read_text().split()})
 
 
+@pytest.mark.full
 def test_the_rules_of_the_way_out_hold_for_mounts(walled: Walled, store: Store) -> None:
     rule = {"ruleKey": "no-store", "verdict": "deny", "match": {"hosts": ["s3.example.com"]}}
     mount(walled)
@@ -221,3 +229,115 @@ def test_the_rules_of_the_way_out_hold_for_mounts(walled: Walled, store: Store) 
         walled.ask(lambda itx: itx.egress.set_rules([]))
     mount(walled)
     assert walled.run("echo x > data/again; cat data/again") == "x\n"
+
+
+@pytest.mark.full
+def test_neither_hosts_root_nor_s3fs_can_do_what_they_must_not(walled: Walled, store: Store) -> None:
+    mount(walled)
+    [pid] = s3fs_of(walled)
+    status = Path(f"/proc/{pid}/status").read_text()
+    facts = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert {facts[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+    assert facts["NoNewPrivs"] == "1"
+    assert {int(uid) - USERS for uid in facts["Uid"].split()} <= set(range(100))
+    root = Path(f"/proc/{pid}/root")
+    assert {path.name for path in root.iterdir()} <= {
+        "usr", "bin", "sbin", "lib", "lib64", "lib32", "dev", "etc", "tmp", "mnt", ".kennel", "proc",
+    }  # fmt: skip
+    assert os.listdir(root / "mnt") == []
+    sandbox = walled.ask(lambda itx: itx.sandboxes.get("box").info().sandbox_id)
+    told = Path(f"/proc/{pid}/cgroup").read_text()
+    assert all(f"/{sandbox}/bucket-0" in line for line in told.splitlines() if ":memory:" in line or ":pids:" in line)
+    inside = int((walled.data / "node/sandboxes" / sandbox / "bundle/pid").read_text())
+    with pytest.raises(PermissionError):
+        os.listdir(f"/proc/{inside}/root/workspace/data")
+
+
+@pytest.mark.full
+def test_a_live_snapshot_and_a_backup_have_nothing_of_a_bucket(walled: Walled, store: Store) -> None:
+    store.put("in/the/bucket", b"x" * 100_000)
+    walled.run("mkdir -p repo && cd repo && git init -q && echo out > .gitignore && touch out kept")
+    mount(walled, "/workspace/repo/a b")
+    walled.run("(while :; do cat 'repo/a b/in/the/bucket'; done) > /dev/null 2>&1 &")
+    box = walled.ask(lambda itx: itx.sandboxes.get("box").snapshot("live"))
+    other = walled.ask(lambda itx: itx.sandboxes.get("box").fork("copy", box).name)
+    assert walled.run("find repo -name .git -prune -o -print | sort", other) == (
+        "repo\nrepo/.gitignore\nrepo/a b\nrepo/kept\n"
+    )
+    saved = walled.ask(lambda itx: itx.sandboxes.get("box").create_backup("/workspace/repo"))
+    assert saved.size < 100_000
+    walled.ask(lambda itx: itx.sandboxes.get(other).destroy())
+    walled.run("pkill -f 'while :'; true")
+
+
+@pytest.mark.full
+def test_a_silent_store_costs_a_mount_its_time_and_ends_hold_it_up_not(walled: Walled, store: Store) -> None:
+    with store.silent():
+        began = time.monotonic()
+        with pytest.raises(KennelError) as refused:
+            mount(walled)
+        assert refused.value.code == "BUCKET_MOUNT_ERROR"
+        assert time.monotonic() - began < within(30)
+        walled.ask(lambda itx: itx.sandboxes.get("gone").create())
+        failures: list[str] = []
+
+        def ask() -> None:
+            try:
+                mount(walled, name="gone")
+            except KennelError as failure:
+                failures.append(failure.code)
+
+        waiting = threading.Thread(target=ask)
+        waiting.start()
+        soon(lambda: s3fs_of(walled))
+        began = time.monotonic()
+        walled.ask(lambda itx: itx.sandboxes.get("gone").destroy())
+        assert time.monotonic() - began < within(5)
+        waiting.join()
+        assert (failures, s3fs_of(walled)) == (["OPERATION_INTERRUPTED"], [])
+    mount(walled)
+    with store.silent():
+        walled.run("(cat data/f; ls data) > /dev/null 2>&1 &")
+        began = time.monotonic()
+        walled.ask(lambda itx: itx.sandboxes.get("box").kill())
+        assert time.monotonic() - began < within(5)
+    assert s3fs_of(walled) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("delay", [0.02, 0.08, 0.15, 0.25, 0.4, 0.6])
+def test_node_killed_in_the_middle_of_a_mount_leaves_all_of_it_or_nothing(
+    walled: Walled, store: Store, delay: float
+) -> None:
+    walled.run("true")
+    waiting = threading.Thread(target=lambda: _tried_to(lambda: mount(walled)))
+    waiting.start()
+    time.sleep(delay)
+    walled.kill("node")
+    waiting.join()
+    found = soon(lambda: (told := _tried(walled)) is not None and [told])[0]
+    assert found in ([], [True])
+    soon(lambda: len(s3fs_of(walled)) == len(found))
+    assert walled.run("mount | grep -c s3fs") == f"{len(found)}\n"
+    assert len(list((walled.data / "node/sandboxes").glob("*/buckets/*"))) == len(found)
+    unmount(walled, force=True) if found else mount(walled)
+
+
+@pytest.mark.full
+def test_large_files_several_buckets_and_other_users(walled: Walled, store: Store) -> None:
+    store.request("PUT", "second")
+    mount(walled)
+    mount(walled, "/workspace/two", "second", s3fs_options=["umask=0000", "uid=1000", "gid=1000"])
+    walled.run("head -c 30000000 /dev/urandom > big && cp big data/big && cp data/big two/big")
+    digests = walled.run("cat big | sha256sum; cat data/big | sha256sum; cat two/big | sha256sum").split("\n")
+    assert len(set(digests[:3])) == 1
+    assert hashlib.sha256(store.get("big")).hexdigest() == digests[0].split()[0]
+    assert walled.ask(lambda itx: itx.sandboxes.get("box").exec("id -u; touch two/mine", user="1000")).exit_code == 0
+    assert (
+        walled.run("mv two/big two/moved; rm data/big; ls two data | grep -c big; stat -c %u two/mine") == "0\n1000\n"
+    )
+
+
+def _tried_to(work: Callable[[], Any]) -> None:
+    with contextlib.suppress(KennelError):
+        work()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ class Lister:
         self._environment = {name: value for name, value in os.environ.items() if name not in _HERE}
         self._said: set[bytes] = set()
         self._checkouts: list[bytes] = []
+        self._mounts = _mounts_in(root)
 
     def run(self) -> int:
         pending = [b""]
@@ -50,6 +52,8 @@ class Lister:
                 self._checkout(folder)
             for entry in entries:
                 path = _join(folder, entry.name)
+                if path in self._mounts:
+                    continue  # no part of what is packed; a look into it may take as long as a store likes
                 # Named too, though the pack knows the name: only what is listed is deleted where it lies in a lower
                 # layer.
                 if (self._asked["nodeModules"] and entry.name == b"node_modules") or self._matches(path, entry.name):
@@ -85,6 +89,8 @@ class Lister:
             return
         self._checkouts.append(folder)
         words = [b"ls-files", b"-z", b"--others", b"--ignored", b"--exclude-standard", b"--directory"]
+        # Ignored directories are named and not entered.
+        words += [b"--exclude=/" + _pattern(place) for place in self._mounts_below(folder)]
         folders: list[bytes] = []
         for path in _split(self._ask(folder, words)):
             if path.endswith(b"/"):
@@ -94,7 +100,12 @@ class Lister:
             if len(folders) > self._left:
                 sys.exit(_TOO_MUCH)
         while folders:
-            folders = self._sift(folder, folders)
+            folders = self._sift(folder, [each for each in folders if _join(folder, each) not in self._mounts])
+
+    def _mounts_below(self, folder: bytes) -> list[bytes]:
+        """The mounts in `folder`, named from there."""
+        head = folder + b"/" if folder else b""
+        return [place[len(head) :] for place in self._mounts if place.startswith(head)]
 
     def _sift(self, checkout: bytes, paths: list[bytes]) -> list[bytes]:
         """Says those of the paths that git ignores; the others that are directories come back as what is in them.
@@ -107,7 +118,7 @@ class Lister:
         for path in paths:
             if path in ignored:
                 self._say(_join(checkout, path))
-            else:
+            elif _join(checkout, path) not in self._mounts:
                 inner += _within(self._at(_join(checkout, path)), path)
             if len(inner) > self._left:
                 sys.exit(_TOO_MUCH)
@@ -155,6 +166,23 @@ def _within(place: bytes, path: bytes) -> list[bytes]:
         return []
     plain = [each for each in entries if each.is_symlink() or each.is_dir() or each.is_file()]
     return [_join(path, each.name) for each in plain]
+
+
+def _mounts_in(root: bytes) -> set[bytes]:
+    """What is mounted below `root`, named from there."""
+    with open("/proc/self/mountinfo", "rb") as table:
+        places = [re.sub(rb"\\([0-7]{3})", _octal, line.split(b" ")[4]) for line in table]
+    head = root.rstrip(b"/") + b"/"
+    return {place[len(head) :] for place in places if place.startswith(head)}
+
+
+def _octal(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 8)])
+
+
+def _pattern(path: bytes) -> bytes:
+    """A path as a pattern of git's that means it alone."""
+    return re.sub(rb"([\\*?\[\]!# ])", rb"\\\1", path) + b"/"
 
 
 def _join(folder: bytes, name: bytes) -> bytes:

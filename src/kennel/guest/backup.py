@@ -40,11 +40,12 @@ def _sibling(name: str) -> Any:
 
 
 class Tree:
-    """What of a directory is saved: all but the paths and names that are left out."""
+    """What of a directory is saved: all but what is mounted in it and the paths and names that are left out."""
 
     def __init__(self, top: str, options: dict[str, Any], listed: bytes) -> None:
         self.top, self._names = top, set(options["names"])
         self._out = {os.fsdecode(path) for path in listed.split(b"\0") if path}
+        self._mounts = _sibling("mount_table").below(top)
         self._most_bytes, self._most_names = int(options["maxBytes"]), int(options["maxNames"])
 
     def walk(self) -> Any:
@@ -61,7 +62,8 @@ class Tree:
                 continue
             for entry in entries:
                 inner = f"{name}/{entry}" if name else entry
-                if inner not in self._out and entry not in self._names and not entry.startswith(STAGE):
+                left_out = inner in self._out or inner in self._mounts or entry in self._names
+                if not left_out and not entry.startswith(STAGE):
                     pending.append((os.path.join(where, entry), inner))
 
     def check(self) -> None:
