@@ -109,8 +109,9 @@ def test_64_a_slow_head_is_given_up(world: World, start: Callable[..., GatewayPr
         assert 1.5 < time.monotonic() - begun < within(5)
 
 
-def test_64_a_slow_reader_does_not_grow_the_gateway(desk: Desk, gateway: GatewayProcess) -> None:
-    total = 64 * MB
+@pytest.mark.parametrize("size", [64, pytest.param(256, marks=pytest.mark.full)])
+def test_64_a_slow_reader_does_not_grow_the_gateway(desk: Desk, gateway: GatewayProcess, size: int) -> None:
+    total = size * MB
 
     def endless(heard: Heard, link: socket.socket) -> None:
         heard.read_request(link)

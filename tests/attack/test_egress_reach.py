@@ -143,6 +143,8 @@ def test_7_udp_raw_and_icmp_send_nothing_and_fail_at_once(desk: Desk) -> None:
             (socket.AF_INET, socket.SOCK_DGRAM, 0, (SITE, 123)),
             (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP, (SITE, 0)),
             (socket.AF_INET, socket.SOCK_RAW, 253, (SITE, 0)),
+            (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP, (SITE, 0)),
+            (socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6, (SITE_6, 0)),
         ):
             with desk.box.inside(lambda f=family, k=kind, p=protocol: socket.socket(f, k, p)) as link:
                 assert refuses(link, where), (kind, where)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import socket
 import threading
 import time
@@ -94,6 +96,32 @@ def test_54_no_part_of_an_answer_can_be_asked_for(desk: Desk) -> None:
     assert b"accept-encoding: identity\r\n" in site.requests[0]
     desk.box.fetch(f"https://{HOST}/", headers=ranged)
     assert b"range: bytes=3-3\r\n" in site.requests[1]
+
+
+def test_54_a_pair_of_credentials_is_hidden_whole_whatever_stands_before_it(desk: Desk) -> None:
+    """A short value has no spelling of its own inside base64: the pair it was sent in is looked for."""
+
+    def echo(heard: Heard, link: socket.socket) -> None:
+        while (request := heard.read_request(link)) is not None:
+            pair = request.split(b"authorization: Basic ")[1].split(b"\r\n")[0]
+            forms = [pair, pair.rstrip(b"="), pair.replace(b"+", b"-").replace(b"/", b"_")]
+            link.sendall(reply(b" ".join(forms), f"X-Echo: {pair.decode()}"))
+
+    site = desk.world.site(HOST, handler=echo)
+    desk.secret("/secrets/token", "k?>", f"https://{HOST}")
+    reference = HEADERS["X-Token"]
+    fields = {
+        "X-Kennel-Secret-Template": "json",
+        "Authorization": "Basic " + base64.b64encode(f"u?>~:{reference}".encode()).decode(),
+        "Content-Type": "application/json",
+    }
+    body = json.dumps({"token": reference}).encode()
+    answer = desk.box.fetch(f"https://{HOST}/", method="POST", headers=fields, body=body)
+    pair = base64.b64encode(b"u?>~:k?>")
+    assert (answer.status, pair in site.requests[0]) == (200, True)
+    shown = answer.head + answer.body
+    assert pair.rstrip(b"=") not in shown, shown
+    assert base64.urlsafe_b64encode(b"u?>~:k?>").rstrip(b"=") not in shown, shown
 
 
 @pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "X-Method-Override", "x-http-method"])

@@ -471,3 +471,26 @@ def test_63_the_lane_down_or_unset(world: World, lane: GatewayProcess, desk: Des
     assert box.fetch("http://lan.example.com:9000/").code == "destination_refused"
     assert desk.box.fetch(f"https://{OPENAI}/v1/chat", method="POST", body=b"{}", headers=CHAT).status == 200
     assert b"Bearer dummy" in real.requests[0]
+
+
+def test_a_models_events_are_passed_on_as_they_come(world: World, lane: GatewayProcess) -> None:
+    def events(heard: Heard, link: socket.socket) -> None:
+        heard.read_request(link)
+        link.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(3):
+            link.sendall(b"9\r\ndata: x\n\n\r\n")
+            time.sleep(0.3)
+        link.sendall(b"0\r\n\r\n")
+
+    world.serve("10.0.0.5", 9000, events)
+    with lane.sandbox("lanestream").tls(OPENAI) as link:
+        head = f"POST /v1/chat HTTP/1.1\r\nHost: {OPENAI}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+        link.sendall(head.encode() + b"\r\n{}")
+        begun, first, text = time.monotonic(), 0.0, b""
+        while not text.endswith(b"0\r\n\r\n"):
+            text += link.recv(65536)
+            if b"data:" in text and not first:
+                first = time.monotonic() - begun
+    assert text.count(b"data: x") == 3
+    assert first < time.monotonic() - begun - 0.5
+    world.clear()

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -91,6 +92,10 @@ def test_58_a_value_is_in_no_byte_that_is_kept_said_or_remembered(walled: Walled
     for service in ("control", "node"):
         assert not canaries.within(memory(walled.pid(service))), service
     assert canaries.within(memory(walled.pid("gateway")))
+    for service in ("control", "gateway"):
+        process = Path(f"/proc/{walled.pid(service)}")
+        assert (process / "environ").stat().st_uid == 0, "what may be dumped belongs to its own user"
+        assert re.search(r"Max core file size +0 +0 ", (process / "limits").read_text())
     asked = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; grep -rs -e first-/ -e second-/ /workspace /tmp /root"
     assert re.search("(first|second)-/[0-9a-f]", walled.run(asked)) is None
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import socket
+import ssl
 import subprocess
 import tarfile
 import zipfile
@@ -184,6 +185,15 @@ def test_66_curl_falls_back_and_what_speaks_only_http2_is_told_why(desk: Desk, r
     assert b"no application protocol" in told.stdout.lower(), told.stdout
     row = desk.decision(code="http2_only")
     assert (row.layer, row.host, row.verdict) == ("tls", "two.example.com", "deny")
+    # Their host may be let by unopened: then they speak to it as if nothing stood between.
+    past = {"hosts": ["two.example.com"], "ports": [443]}
+    desk.policy({"ruleKey": "past", "verdict": "allow", "mode": "passthrough", "match": past})
+    trust = ssl.create_default_context(cafile=str(desk.world.authority.roots))
+    trust.set_alpn_protocols(["h2"])
+    with trust.wrap_socket(desk.box.connect("two.example.com", 443), server_hostname="two.example.com") as link:
+        link.sendall(b"GET / HTTP/1.1\r\nhost: two.example.com\r\n\r\n")
+        assert link.recv(65536).endswith(b"ok")
+    desk.policy()
     # In the open nothing is negotiated: the answer itself says it.
     desk.world.serve(port=80)
     with desk.box.connect("two.example.com", 80) as link:

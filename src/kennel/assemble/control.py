@@ -22,6 +22,7 @@ from kennel.adapters.vault.sealer import seal_secret
 from kennel.api import event_stream
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
+from kennel.assemble.closed_memory import close_memory
 from kennel.control.backups import Backups
 from kennel.control.catalogue import Catalogue
 from kennel.control.console_sessions import ConsoleSessions
@@ -112,6 +113,7 @@ class Loops:
 
 def run(settings: Settings) -> None:
     """Serves the API; ends on SIGTERM after the pets are asleep."""
+    close_memory()
     uvloop.run(_run(settings))
 
 

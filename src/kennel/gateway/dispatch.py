@@ -156,7 +156,6 @@ def _build_secret(exchange: Exchange, found: Survey, values: Values, body: Body)
     raw_path, raw_query = fill_target(found, incoming.target.raw_path, incoming.target.raw_query, values)
     target = raw_path if raw_query is None else f"{raw_path}?{raw_query}"
     filled = fill_headers(found, incoming.headers, values)
-    basic = [filled[index][1] for index in found.basic if index < len(filled)]
     headers = [header for header in forwarded(filled) if header[0] not in _NOT_WITH_SECRET]
     data = fill_body(body.tree, values) if found.template else None
     framing = framing_of(incoming) if data is None else b"content-length: %d\r\n" % len(data)
@@ -165,7 +164,8 @@ def _build_secret(exchange: Exchange, found: Survey, values: Values, body: Body)
         headers = websocket_request(headers, incoming.websocket)
     host = place.authority
     spellings = {form for value in values.given for form in forms(value)}
-    spellings |= {value.partition(b" ")[2] for value in basic}
+    basic = {incoming.headers[index][0] for index in found.basic}
+    spellings |= {form for name, text in filled if name in basic for form in _pair_forms(text)}
     return Dispatch(
         place.origin,
         request_head(incoming.method, target, host, headers, framing),
@@ -174,6 +174,12 @@ def _build_secret(exchange: Exchange, found: Survey, values: Values, body: Body)
         instead=_instead(found),
         secret_protocol="header sec-websocket-protocol" in found.places,
     )
+
+
+def _pair_forms(credentials: bytes) -> set[bytes]:
+    """How Basic credentials may be shown again; a short value has no spelling of its own inside them."""
+    pair = credentials.partition(b" ")[2].rstrip(b"=")
+    return {pair, pair.replace(b"+", b"-").replace(b"/", b"_")}
 
 
 def _instead(found: Survey) -> bytes:
