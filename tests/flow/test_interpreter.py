@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import base64
+import io
+import subprocess
+import sys
+import tarfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +82,51 @@ def test_results_in_every_format(python: CodeContext) -> None:
     assert chart.data == {"text/x-own": "mine"}
     assert (value.json, value.text, value.main) == ({"a": [1, 2]}, "{'a': [1, 2]}", True)
     assert value.formats() == ["text", "json"]
+
+
+FIGURE = """
+class Axes:
+    containers = collections = patches = []
+    get_lines = lambda self: [self]
+    get_title = get_xlabel = get_ylabel = get_label = lambda self: 'word'
+    get_xscale = get_yscale = lambda self: 'linear'
+    get_xdata = get_ydata = lambda self: [1, 2]
+class Figure:
+    __module__ = 'matplotlib.figure'
+    axes = [Axes()]
+for formatter in get_ipython().display_formatter.formatters.values():
+    formatter.pop(Figure, None)
+Figure()
+"""
+"""A stand-in, and what IPython does to every formatter when it sets up its own pictures of figures."""
+
+
+def test_a_figure_is_told_as_data_too(python: CodeContext) -> None:
+    chart = python.run(FIGURE).results[0].chart
+    assert chart is not None
+    assert chart["axes"][0]["series"] == [{"type": "line", "label": "word", "x": [1, 2], "y": [1, 2]}]
+
+
+@pytest.mark.full
+def test_pictures_and_data_of_real_figures(box: Sandbox, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(tmp_path)]
+    if subprocess.run([*words, "matplotlib", "pandas"], timeout=200, capture_output=True, check=False).returncode:
+        pytest.skip("matplotlib cannot be had here")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.add(tmp_path, ".")
+    box.mkdir("/workspace/libraries")
+    box.extract("/workspace/libraries", packed.getvalue())
+    context = box.create_code_context(env={"PYTHONPATH": "/workspace/libraries"})
+    table = context.run("import matplotlib.pyplot as plt, pandas; pandas.DataFrame({'a': [1, 2]})").results[0]
+    assert "<table" in str(table.html)
+    shown = context.run("plt.bar(['x', 'y'], [3, 4]); plt.title('both'); plt.show()").results[0]
+    assert shown.image().startswith(b"\x89PNG")
+    assert shown.chart is not None
+    assert shown.chart["axes"][0]["title"] == "both"
+    assert shown.chart["axes"][0]["series"][0]["y"] == [3, 4]
+    context.delete()
+    box.delete_file("/workspace/libraries", recursive=True)
 
 
 def test_output_comes_while_the_cell_runs_and_in_order(box: Sandbox, python: CodeContext) -> None:

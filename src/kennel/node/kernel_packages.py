@@ -12,6 +12,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = "ipykernel"
+CHARTS = ("matplotlib", "pandas")
+"""The extra `charts`: where they are installed beside Kennel, contexts have them, too."""
 _LEFT_OUT = frozenset({"debugpy", "jedi", "parso", "cffi", "pycparser"})
 """Imported only where they are there: a debugger and completions no context offers, 60 MB and 6,000 files of all."""
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
@@ -19,9 +21,9 @@ _SKIPPED = frozenset({"tests", "test"})
 
 
 def distributions() -> list[Distribution]:
-    """ipykernel and all it needs, by name; empty when it is not installed."""
+    """ipykernel, the extra's packages and all they need, by name; empty when there is no ipykernel."""
     found: dict[str, Distribution] = {}
-    wanted = [ROOT]
+    wanted = [*CHARTS, ROOT]
     while wanted:
         name = wanted.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kennel.node import kernel_packages
 
 
@@ -23,3 +25,16 @@ def test_the_stamp_names_every_version() -> None:
     names = {word.partition("=")[0].lower() for word in kernel_packages.stamp().split()}
     assert {"ipykernel", "pyzmq", "tornado"} <= names
     assert "debugpy" not in names
+
+
+def test_the_extras_packages_come_along_where_they_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, needs in (("matplotlib", "Requires-Dist: made-up-arrays\n"), ("made-up-arrays", "")):
+        folder = tmp_path / f"{name.replace('-', '_')}-9.9.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9\n{needs}")
+    before = kernel_packages.stamp()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert {"matplotlib=9.9", "made-up-arrays=9.9"} <= set(kernel_packages.stamp().split())
+    assert kernel_packages.stamp() != before

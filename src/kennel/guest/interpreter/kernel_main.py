@@ -166,6 +166,8 @@ def show(formatter: Any) -> None:
     charts: Any = type(formatter.formatters["application/json"])(parent=formatter)
     charts.format_type = CHART
     charts.print_method = "_repr_kennel_chart_"
+    # IPython takes figures away from every formatter when it sets up its own pictures of them.
+    charts.pop = lambda *_: None
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     charts.for_type_by_name("matplotlib.figure", "Figure", import_module("kernel_charts").chart_of)
     del sys.path[0]
