@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kennel.node import linux
+from kennel.node.buckets import filter
 
 PROGRAM, HELPER = "/usr/bin/s3fs", "/usr/bin/fusermount"
 """s3fs, and what it starts for its mount."""
@@ -83,6 +84,7 @@ def _drop(mapped: int, ready: int) -> None:
             break  # EINVAL: past the last capability this kernel knows
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
+    filter.install()
 
 
 def _new_root(asked: dict[str, Any]) -> None:
