@@ -6,17 +6,20 @@ model or a person cannot move the cursor.
 
 from __future__ import annotations
 
+import re
+import secrets
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
-from kennel.cli.flags import DEFAULTS, Flags, misuse
+from kennel.cli.flags import DEFAULTS, Flags, Words, misuse, pairs
 from kennel.cli.output import plain, printable, show_fields, show_json, show_table, warn
 
 if TYPE_CHECKING:
-    from kennel.sdk.room_records import JoinLink, RoomMoment
+    from kennel import Kennel
+    from kennel.sdk.room_records import JoinLink, NewJoinLink, RoomMoment
 
 app = App(name="room", help="Run commands and talk in a room, watch it, invite others; clean it up.")
 
@@ -24,7 +27,7 @@ User = Annotated[str | None, Parameter(help="Who is speaking.", show_default=Fal
 Switch = Parameter(negative=(), show_default=False)
 
 
-@app.command(name="exec")
+@app.command(name=("exec", "run"))
 def execute(room_id: str, cmd: str, /, *, user: User = None, flags: Flags = DEFAULTS) -> int:
     """Run a shell command in a room, where directory and variables last."""
     with flags.client() as itx:
@@ -38,7 +41,7 @@ def execute(room_id: str, cmd: str, /, *, user: User = None, flags: Flags = DEFA
     return result.exit_code
 
 
-@app.command
+@app.command(name=("message", "send"))
 def message(room_id: str, text: str, /, *, user: User = None, flags: Flags = DEFAULTS) -> None:
     """Say something to the room's model and print its reply."""
     with flags.client() as itx:
@@ -47,6 +50,66 @@ def message(room_id: str, text: str, /, *, user: User = None, flags: Flags = DEF
         show_json(reply)
     else:
         print(printable(reply.reply, keep="\n\t"))
+
+
+@app.command
+def create(
+    room_id: Annotated[str | None, Parameter(help="Its id; else a code that nobody guesses.")] = None,
+    /,
+    *,
+    title: Annotated[str | None, Parameter(help="What it is called.", show_default=False)] = None,
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Open a room and print its id. Its sandbox is made by its first command."""
+    code = room_id or f"room-{secrets.token_hex(8)}"
+    with flags.client() as itx:
+        made = itx.rooms.get(code).set_title(title) if title is not None else itx.rooms.get(code).set()
+    if flags.json:
+        show_json(made)
+    else:
+        print(printable(made.room_id))
+
+
+@app.command(name="set")
+def set_(
+    room_id: str,
+    /,
+    *,
+    title: Annotated[str | None, Parameter(help="Its title; '' takes it away.", show_default=False)] = None,
+    setting: Annotated[Words, Parameter(help="A setting, such as maxRounds=3; an empty value takes it back.")] = (),
+    flags: Flags = DEFAULTS,
+) -> None:
+    """Change a room's title and settings.
+
+    Settings: history, context, maxRounds, instructions, turnsPerMinute, commandsPerMinute.
+    """
+    if title is None and not setting:
+        raise misuse("give --title or --setting NAME=VALUE")
+    wanted = {_snake(name): _setting(name, value) for name, value in pairs(setting, "--setting").items()}
+    with flags.client() as itx:
+        room = itx.rooms.get(room_id)
+        if wanted:
+            try:
+                view = room.set(**wanted)
+            except TypeError as unknown:
+                raise misuse(str(unknown)) from None
+        if title is not None:
+            view = room.set_title(title or None)
+    if flags.json:
+        show_json(view)
+    else:
+        show_fields(view)
+
+
+def _snake(name: str) -> str:
+    """`maxRounds` as the SDK names it."""
+    return re.sub("([A-Z])", lambda letter: f"_{letter[1].lower()}", name)
+
+
+def _setting(name: str, value: str) -> str | int | None:
+    if not value:
+        return None
+    return int(value) if value.isascii() and value.isdigit() and name != "instructions" else value
 
 
 @app.command(name="list")
@@ -146,7 +209,7 @@ def members(
     show_table(["USER", "ROLE", "PRESENT", "JOINED"], rows)
 
 
-@app.command
+@app.command(name=("link", "invite"))
 def link(
     room_id: str,
     /,
@@ -159,22 +222,31 @@ def link(
     revoke: Annotated[str | None, Parameter(help="Revoke this link, or 'all', instead.")] = None,
     flags: Flags = DEFAULTS,
 ) -> None:
-    """Make a join link and print its token, which stands where a key would, for this room alone."""
+    """Make a join link: an address that opens this room alone in a browser; its token stands where a key would."""
     with flags.client() as itx:
         room = itx.rooms.get(room_id)
         if list_:
             _show_links(room.links(), flags)
         elif revoke is not None:
-            for one in room.revoke_links(None if revoke == "all" else revoke):
+            revoked = room.revoke_links(None if revoke == "all" else revoke)
+            if flags.json:
+                show_json(revoked)
+                return
+            for one in revoked:
                 print(f"{printable(one)} is revoked")
         else:
             role = "observer" if observer else "driver"
             made = room.create_link(role=role, name=name, user_id=user, expires_in=expires_in)
-            if flags.json:
-                show_json(made)
-                return
-            show_fields(made.link)
-            print(f"token (shown this once): {made.token}")
+            _show_new(itx, made, flags)
+
+
+def _show_new(itx: Kennel, made: NewJoinLink, flags: Flags) -> None:
+    if flags.json:
+        show_json(made)
+        return
+    show_fields(made.link)
+    print(f"token (shown this once): {made.token}")
+    print(f"in a browser: {itx.url}/console/join#{made.token}")
 
 
 def _show_links(found: list[JoinLink], flags: Flags) -> None:
@@ -185,7 +257,7 @@ def _show_links(found: list[JoinLink], flags: Flags) -> None:
     show_table(["LINK", "ROLE", "NAME", "USER", "EXPIRES"], rows)
 
 
-@app.command
+@app.command(name=("cleanup", "close"))
 def cleanup(room_id: str, /, *, flags: Flags = DEFAULTS) -> int:
     """Empty a room and destroy its sandbox; the same id begins afresh."""
     with flags.client() as itx:

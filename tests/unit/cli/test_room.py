@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -53,7 +54,9 @@ def test_links(standin: Any, shapes: Any, capsys: Any) -> None:
     )  # fmt: skip
     at = ["--url", standin.url]
     assert run(["room", "link", "r", "--observer", "--user", "eve", "--expires-in", "60", *at]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "token (shown this once): kl_new"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "token (shown this once): kl_new", f"in a browser: {standin.url}/console/join#kl_new",
+    ]  # fmt: skip
     assert run(["room", "link", "r", "--json", *at]) == 0
     assert json.loads(capsys.readouterr().out)["token"] == "kl_new"
     assert run(["room", "link", "r", "--list", *at]) == 0
@@ -80,3 +83,37 @@ def test_links(standin: Any, shapes: Any, capsys: Any) -> None:
 )  # fmt: skip
 def test_moments_as_people_read_them(kind: str, payload: dict[str, Any], text: str) -> None:
     assert told(RoomMoment(kind=kind, payload=payload)) == text
+
+
+def test_create_makes_an_id_that_nobody_guesses(standin: Any, shapes: Any, capsys: Any) -> None:
+    standin.will(*(shapes.Answer(200, VIEW) for _ in range(2)))
+    at = ["--url", standin.url]
+    assert run(["room", "create", *at]) == 0
+    assert capsys.readouterr().out == "r\\x1b[2J\n"
+    assert re.search(r"/rooms/room-[0-9a-f]{16}$", standin.seen[0].path)
+    assert run(["room", "create", "mine", "--title", "Ours", "--json", *at]) == 0
+    assert standin.seen[1].path.endswith("/rooms/mine")
+    assert standin.seen[1].json == {"title": "Ours"}
+
+
+def test_set_names_only_what_is_given(standin: Any, shapes: Any, capsys: Any) -> None:
+    standin.will(*(shapes.Answer(200, VIEW) for _ in range(2)))
+    at = ["--url", standin.url]
+    words = ["--setting", "maxRounds=3", "--setting", "instructions=7", "--setting", "history=", "--title", ""]
+    assert run(["room", "set", "r", *words, *at]) == 0
+    assert standin.seen[0].json == {"settings": {"maxRounds": 3, "instructions": "7", "history": None}}
+    assert standin.seen[1].json == {"title": None}
+    assert run(["room", "set", "r", *at]) == 2
+    assert run(["room", "set", "r", "--setting", "colour=red", *at]) == 2
+
+
+def test_the_short_names_are_the_same_commands(standin: Any, shapes: Any, capsys: Any) -> None:
+    standin.will(
+        shapes.Answer(200, {"reply": "yo", "messages": []}), shapes.Answer(200, {"revoked": ["link_1"]}),
+        shapes.Answer(200, {"cleaned": True, "roomId": "r"}),
+    )  # fmt: skip
+    at = ["--url", standin.url]
+    assert run(["room", "send", "r", "hi", *at]) == 0
+    assert run(["room", "invite", "r", "--revoke", "all", "--json", *at]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].strip() == "]"
+    assert run(["room", "close", "r", *at]) == 0
