@@ -370,7 +370,9 @@ def test_sdk_and_command_line(talking: Installation, room: str, server: ModelSer
     assert talking.cli("room", "exec", room, "echo out; exit 3").returncode == 3
     assert "Our room" in talking.cli("room", "list").stdout.decode()
     link = talking.cli("room", "link", room, "--user", "eve").stdout.decode()
-    assert "kl_" in link.splitlines()[-1]
+    assert f"{talking.url}/console/join#kl_" in link.splitlines()[-1]
+    assert talking.cli("room", "set", room, "--title", "Theirs", "--setting", "maxRounds=").returncode == 0
+    assert "Theirs" in talking.cli("room", "list").stdout.decode()
     assert "ana" in talking.cli("room", "members", room).stdout.decode()
     assert "[bob] hello" in talking.cli("room", "show", room).stdout.decode()
 

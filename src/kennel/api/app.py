@@ -52,9 +52,11 @@ from kennel.api.routes import exec as exec_routes
 from kennel.api.services import ApiSettings, Services
 from kennel.api.usage import Usage
 
+# Looked through in this order, so what is asked most stands first.
 _NOUNS = (
     health,
     exec_routes,
+    rooms,
     files,
     observation,
     snapshots,
@@ -77,7 +79,6 @@ _NOUNS = (
     watches,
     git,
     streams,
-    rooms,
     secrets,
     connections,
     egress,

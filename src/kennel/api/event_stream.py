@@ -7,7 +7,9 @@ caller hangs up the iterator is closed at once, however quiet it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
@@ -64,32 +66,47 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pump(self, send: Send) -> None:
-        messages = self._messages
-        pending: asyncio.Task[bytes | None] | None = None
-        ending = asyncio.create_task(self._ending.wait())
-        try:
-            while True:
-                pending = pending or asyncio.create_task(_next(messages))
-                # A timeout around the iterator itself would cancel, and so end, it.
-                await asyncio.wait({pending, ending}, timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
-                if ending.done():
-                    if self._farewell:
-                        await send({"type": "http.response.body", "body": self._farewell, "more_body": True})
-                    return
-                body: bytes | None = b": alive\n\n"
-                if pending.done():
-                    body, pending = pending.result(), None
-                    if body is None:
-                        return
+        """Sends until the messages end or the server does; the heart beats beside them, never into one."""
+        line = asyncio.Lock()
+        sent = [time.monotonic()]
+
+        async def emit(body: bytes) -> None:
+            async with line:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
+                sent[0] = time.monotonic()
+
+        tasks = [asyncio.create_task(self._all(emit)), asyncio.create_task(self._ending.wait())]
+        if self._heartbeat is not None:
+            tasks.append(asyncio.create_task(_beat(emit, sent, self._heartbeat)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._ending.is_set() and self._farewell:
+                await emit(self._farewell)
+            for task in done:
+                task.result()
         finally:
-            ending.cancel()
-            if pending is not None:
-                pending.cancel()
-                await asyncio.wait({pending})
-            close = getattr(messages, "aclose", None)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            close = getattr(self._messages, "aclose", None)
             if close is not None:
                 await close()
+
+    async def _all(self, emit: Emit) -> bool:
+        async for body in self._messages:
+            await emit(body)
+        return True
+
+
+Emit = Callable[[bytes], Coroutine[Any, Any, None]]
+
+
+async def _beat(emit: Emit, sent: list[float], pause: float) -> bool:
+    """A comment after each `pause` of silence, so that proxies keep the connection."""
+    while True:
+        await asyncio.sleep(max(0.01, sent[0] + pause - time.monotonic()))
+        if time.monotonic() - sent[0] >= pause:
+            await emit(b": alive\n\n")
 
 
 _open: set[EventStream] = set()
@@ -99,8 +116,3 @@ def end_all() -> None:
     """Ends every stream that is open, as a service on its way out must: its server waits for them for seconds."""
     for stream in _open:
         stream._ending.set()
-
-
-async def _next(messages: AsyncIterator[bytes]) -> bytes | None:
-    """The next message, None at the end."""
-    return await anext(messages, None)

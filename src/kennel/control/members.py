@@ -56,9 +56,11 @@ class Members:
                 payload = {"userId": user_id, "role": wanted}
                 await self._book.record_open(here, who, fact(who, membership.JOINED, payload))
             self._forget_old(here)
+            news = user_id not in here.seen or known is None or known.role != wanted
             here.seen[user_id] = time.monotonic() + (PRESENT_SECONDS if seconds is None else seconds)
             view = self._view(here, user_id)
-            self._book.show(here, "presence", {"userId": user_id, "role": wanted, "present": True})
+            if news:  # a sign of life every few seconds from each of many is nobody's news
+                self._book.show(here, "presence", {"userId": user_id, "role": wanted, "present": True})
             return view
 
     async def list(self, project: str, room_id: str) -> list[MemberView]:

@@ -1,15 +1,17 @@
 """Owns the rooms that this process has in hand: each one's fold, its order of work, and who watches it.
 
 Called by the rooms' services. Invariants: a room in use is never let go, idle ones are let go before memory runs out;
-looking at a room writes nothing; whoever watches slowly loses what passes by, never the room's events.
+looking at a room writes nothing and, once it is in hand, reads nothing; whoever watches slowly loses what passes by,
+never the room's events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from kennel.control.line import Line
@@ -58,6 +60,9 @@ class Room:
     turn_quota: Quota = field(default_factory=Quota)
     command_quota: Quota = field(default_factory=Quota)
     mended: bool = False
+    live: bool = False
+    heard: int = 0
+    stop: Callable[[], None] | None = None
     users: int = 0
     weight: int = 0
 
@@ -116,22 +121,45 @@ class RoomBook:
         for key, here in tuple(self._rooms.items()):
             if here.users == 0:
                 del self._rooms[key]
+                self._let_go(here)
                 self._weight -= here.weight
                 if len(self._rooms) <= MAX_ROOMS and self._weight <= MAX_WEIGHT:
                     return
 
+    @staticmethod
+    def _let_go(here: Room) -> None:
+        here.live = False
+        if here.stop is not None:
+            here.stop()
+            here.stop = None
+
     async def refresh(self, here: Room) -> None:
-        """Folds what the room's stream says since the last look; a stream that does not exist says nothing."""
+        """Folds what the room's stream says; reads it the first time, later the log tells of each event by itself.
+
+        A stream that does not exist says nothing.
+        """
+        if here.live:
+            return
+        if here.stop is None:
+            here.stop = self.log.listen(here.project, here.stream, partial(self._hear, here))
         while True:
             try:
                 events = await self.log.read(here.project, here.stream, after=here.state.offset)
             except KennelError as failure:
-                if failure.code == "STREAM_NOT_FOUND":
-                    return
-                raise
-            if not events:
+                if failure.code != "STREAM_NOT_FOUND":
+                    raise
+                events = []
+            if not events and here.state.offset >= here.heard:
+                here.live = True
                 return
             self._fold(here, events)
+
+    def _hear(self, here: Room, event: Event) -> None:
+        here.heard = max(here.heard, event.offset)
+        if event.offset > here.state.offset + 1:
+            here.live = False  # it is still being read, or something was missed: the next look reads on
+        else:
+            self._fold(here, [event])
 
     @staticmethod
     def _fold(here: Room, events: list[Event]) -> None:
