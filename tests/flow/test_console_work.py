@@ -207,6 +207,33 @@ def test_a_snapshot_is_compared_gone_back_to_and_forked(visitor: Visitor, worked
     expect(page.locator("tr", has_text="console-work").locator("td[data-label=Snapshot]")).to_contain_text("ago")
 
 
+def test_from_the_first_form_to_the_fork(visitor: Visitor, itx: Kennel) -> None:
+    page = visitor.page
+    visitor.go("sandboxes")
+    page.get_by_text("New sandbox").click()
+    page.get_by_label("Name", exact=True).fill("console-short")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name="Terminal").click()
+    page.get_by_role("button", name="New terminal").click()
+    expect(page.locator("[data-told]")).to_have_text("connected")
+    _type(page, "echo written > story; echo se''en")
+    expect(page.locator(".xterm-rows")).to_contain_text("seen")
+    page.get_by_role("link", name="Snapshots").click()
+    page.get_by_label("Name", exact=True).fill("first")
+    page.get_by_role("button", name="Take a snapshot").click()
+    row = page.locator(".tree > li", has_text="first")
+    row.locator("summary", has_text="Fork").click()
+    row.get_by_label("Name of the new sandbox").fill("console-short-twin")
+    row.get_by_role("button", name="Fork").click()
+    expect(page.get_by_role("heading", name="console-short-twin")).to_be_visible()
+    twin = itx.sandboxes.get("/sandboxes/console-short-twin")
+    assert twin.exec("cat story").stdout == "written\n"
+    page.get_by_label("to confirm").fill("console-short-twin")
+    page.get_by_role("button", name="Destroy").click()
+    expect(page.locator(".notice")).to_contain_text("console-short-twin was destroyed")
+    itx.sandboxes.get("/sandboxes/console-short").destroy()
+
+
 @pytest.mark.full
 def test_points_and_saved_directories(visitor: Visitor, worked: Any) -> None:
     page = visitor.page

@@ -44,8 +44,12 @@ def line(event: Event) -> Line:
 
 def _says(kind: str, payload: Mapping[str, Any]) -> str:
     match kind:
-        case "sandbox/exec-started":
+        case "sandbox/exec-started" | "sandbox/process-started" | "room/command-started":
             return f"$ {payload.get('command', '')}"
+        case "sandbox/backup-created" | "sandbox/point-taken" | "sandbox/directory-saved":
+            return _kept(payload)
+        case "room/message-said":
+            return f"{payload.get('userId') or payload.get('role', '')}: {payload.get('text', '')}"
         case "sandbox/exec-finished":
             return _ended(payload)
         case "sandbox/configured":
@@ -73,6 +77,14 @@ def _recorded(payload: Mapping[str, Any]) -> str:
         parts.append(f"would be: {would}")
     parts += [str(payload[name]) for name in ("status", "code", "secretPath") if payload.get(name)]
     return text.one_line(" · ".join(parts))
+
+
+def _kept(payload: Mapping[str, Any]) -> str:
+    """Files that were kept: what for, how much it added, under which id."""
+    parts = [str(payload[name]) for name in ("dir", "name", "reason") if payload.get(name)]
+    if isinstance(count := payload.get("bytes"), int):
+        parts.append(text.size(count))
+    return " · ".join([*parts, str(payload.get("backupId", ""))])
 
 
 def _ended(payload: Mapping[str, Any]) -> str:

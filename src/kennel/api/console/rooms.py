@@ -6,6 +6,7 @@ stream's last segment, and its id is what its own events say.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -62,8 +63,8 @@ async def listing(visit: Visit) -> Response:
 
 @post("/rooms", "exec")
 async def enter(visit: Visit) -> Response:
-    """Shows the room of an id that was typed; a new one is made by its first command."""
-    room_id = room.check_room_id(visit.form.text("roomId").strip())
+    """Shows the room of an id that was typed, or of a code that nobody guesses; a new one is made by its first use."""
+    room_id = room.check_room_id(visit.form.text("roomId").strip() or f"room-{secrets.token_hex(8)}")
     return visit.go(visit.url("rooms", room.stream_of(room_id).removeprefix(f"{PREFIX}/")) + _asked(room_id))
 
 
