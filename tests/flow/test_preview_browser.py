@@ -1,10 +1,12 @@
-"""Previews in a real browser: a development server with hot reload, and the console's cookie that stays at home."""
+"""Previews in a real browser: programs with hot reload or live sockets, and the console's cookie that stays at home."""
 
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +33,7 @@ const show = (words) => { document.querySelector('h1').textContent = words }
 show(text)
 if (import.meta.hot) import.meta.hot.accept('./text.js', (fresh) => show(fresh.text))
 """
+CELL = "import os; print('answer', 6 * 7, os.getcwd())"
 LAYOUT = "export default function Layout({ children }) { return <html><body>{children}</body></html> }"
 PAGE = """
 'use client'
@@ -149,6 +152,46 @@ def test_next_keeps_a_pages_state_through_a_change(itx: Kennel, page: Any, tmp_p
     expect(page.locator("h1")).to_have_text(f"second {clicks}", timeout=120_000)
     assert page.evaluate("window.kept") == "never reloaded"
     assert "Blocked cross-origin" not in server.get_logs().stdout + server.get_logs().stderr
+    box.destroy()
+
+
+def laboratory(folder: Path) -> bytes:
+    """A tar of JupyterLab."""
+    words = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(folder)]
+    if subprocess.run([*words, "jupyterlab"], timeout=200, capture_output=True, check=False).returncode:
+        pytest.skip("JupyterLab cannot be had here")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.add(folder, ".")
+    return packed.getvalue()
+
+
+@pytest.mark.timeout(500)
+def test_jupyterlab_runs_a_cell_through_a_preview(itx: Kennel, page: Any, tmp_path: Path) -> None:
+    """A page of some hundred files, two sockets of which one is a live kernel's, cookies and a check of Origin."""
+    box = itx.sandboxes.get("/sandboxes/laboratory").create(instance_type="standard-2")
+    box.mkdir("/workspace/lab")
+    box.extract("/workspace/lab", laboratory(tmp_path))
+    cell = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": None, "outputs": [], "source": CELL}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": kernel, "cells": [cell]}
+    box.write_file("/workspace/book.ipynb", json.dumps(book))
+    share = "/workspace/lab/share/jupyter"
+    box.start_process(
+        f"exec python3 -m jupyterlab --no-browser --port 8888 --allow-root --app-dir {share}/lab"
+        " --IdentityProvider.token= --ServerApp.allow_remote_access=True",
+        env={"PYTHONPATH": "/workspace/lab", "HOME": "/workspace", "JUPYTER_PATH": share},
+    ).wait_for_port(8888, 120)
+    url = box.expose_port(8888).url
+    assert url is not None
+    page.set_default_timeout(120_000)
+    with page.expect_websocket(lambda one: "/channels" in one.url) as socket:
+        page.goto(f"{url}lab/tree/book.ipynb")
+    assert socket.value.url.startswith(url.replace("http:", "ws:"))
+    expect(page.locator("#jp-main-statusbar")).to_contain_text("Idle", timeout=120_000)
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    page.keyboard.press("Shift+Enter")
+    expect(page.locator(".jp-OutputArea-output").first).to_contain_text("answer 42 /workspace", timeout=120_000)
     box.destroy()
 
 
