@@ -17,6 +17,7 @@ import pytest
 from bucket_store import ENDPOINT, Store, open_store
 from egress_installation import Walled, make_walled, soon
 from kennel import KennelError, MountView
+from kennel.node import interception
 from kennel.node.buckets.mounts import USERS
 from kennel.settings import Settings
 from patience import within
@@ -361,3 +362,21 @@ def test_a_sandbox_that_dies_takes_its_buckets_along(walled: Walled, store: Stor
     walled.ask(lambda itx: itx.sandboxes.get("dying").destroy())
     assert s3fs_of(walled) == []
     assert not (walled.data / "node/sandboxes" / sandbox).exists()
+
+
+@pytest.mark.full
+def test_the_command_line(walled: Walled, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*words: str) -> str:
+        done = interception.inside(walled.world.inner, lambda: walled.cli("sandbox", *words))
+        return (done.stdout + done.stderr).decode()
+
+    asked = ("mount", "box", "bucket", "/workspace/data", "--endpoint", ENDPOINT, "--prefix", "cli", "--read-only")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "R2_ACCESS_KEY_ID", "R2_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert "MISSING_CREDENTIALS" in run(*asked)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    assert "/workspace/data  bucket  cli" in run(*asked)
+    assert '"alive":true' in run("mounts", "box", "--json").replace(" ", "")
+    assert "nothing is mounted" in run("unmount", "box", "/workspace/data")
+    assert "INVALID_MOUNT_CONFIG" in run("unmount", "box", "/workspace/data")

@@ -1,6 +1,6 @@
 """Owns the commands about buckets: mount one, unmount one or all, list.
 
-Called by server, on threads of their own: a store may take its time. Invariant: what control says is checked here.
+Called by server; what may wait for a store has threads of its own. Invariant: what control says is checked here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def mount(units: Units, request: wire.MountBucket, _: Sequence[int]) -> Answer:
 
 
 def unmount(units: Units, request: wire.UnmountBucket, _: Sequence[int]) -> Answer:
-    with units.inhabited(request.sandbox) as (home, _cut):
+    with units.inhabited(request.sandbox, now=request.mount_path is None) as (home, _cut):
         if request.mount_path is None:
             units.buckets.clear(home)
         else:
@@ -62,6 +62,13 @@ def _shown(mounted: Mounted, *, alive: bool) -> wire.BucketHere:
     bucket = mounted.bucket
     return wire.BucketHere(
         bucket.bucket, bucket.mount_path, bucket.endpoint, bucket.prefix, bucket.read_only, mounted.since, alive
+    )
+
+
+def waits(request: wire.Request) -> bool:
+    """Whether a store may make it wait."""
+    return isinstance(request, wire.MountBucket) or (
+        isinstance(request, wire.UnmountBucket) and request.mount_path is not None
     )
 
 

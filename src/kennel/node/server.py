@@ -85,7 +85,7 @@ class Server:
 
     def _pool_of(self, request: wire.Request) -> ThreadPoolExecutor:
         kind = type(request)
-        return self._long if kind in layer_verbs.VERBS else self._buckets if kind in bucket_verbs.VERBS else self._pool
+        return self._long if kind in layer_verbs.VERBS else self._buckets if bucket_verbs.waits(request) else self._pool
 
     def _answer(self, connection: socket.socket, sending: threading.Lock, call: wire.Call, given: list[int]) -> None:
         descriptors: list[int] = []

@@ -113,14 +113,17 @@ class Units:
         return Home(self.places(sandbox), self.group(sandbox), self._record(sandbox).slot, self._pid(sandbox))
 
     @contextmanager
-    def inhabited(self, sandbox: str) -> Iterator[tuple[Home, Callable[[], None]]]:
-        """The home of a sandbox that runs, alone with it; who waits there calls what raises when it is to stop."""
+    def inhabited(self, sandbox: str, *, now: bool = False) -> Iterator[tuple[Home, Callable[[], None]]]:
+        """The home of a sandbox that runs, alone with it; who waits there calls what raises when it is to stop.
+
+        With `now` whoever is at work there is to stop.
+        """
 
         def cut() -> None:
             if sandbox in self._leaving:
                 raise error("OPERATION_INTERRUPTED", "the sandbox was stopped meanwhile", admitted="yes")
 
-        with self._locks.of(sandbox):
+        with self._alone(sandbox) if now else self._locks.of(sandbox):
             self._require_pid(sandbox)
             yield self.home(sandbox), cut
 
