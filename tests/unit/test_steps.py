@@ -19,7 +19,8 @@ SOURCE = Path(steps.__file__).parent
 
 HELD = (
     "node/unit.py", "node/rootfs.py", "node/disk.py", "node/netns.py", "node/cgroup.py", "node/record.py",
-    "node/erofs.py", "node/uppers.py", "node/discarded.py", "node/guest_socket.py", "adapters/oci/runtime.py",
+    "node/erofs.py", "node/uppers.py", "node/discarded.py", "node/guest_socket.py", "node/buckets/mounts.py",
+    "adapters/oci/runtime.py",
 )  # fmt: skip
 """The files whose every effect is a step of its own."""
 
