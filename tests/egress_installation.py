@@ -51,17 +51,17 @@ class Walled(Installation):
         return self.ask(lambda itx: itx.sandboxes.get(name).exec(script, timeout=30).stdout)
 
 
-def make_walled() -> Iterator[Walled]:
+def make_walled(kind: type[Walled] = Walled, **more: str) -> Iterator[Walled]:
     """One that is up, with its world, and both gone afterwards."""
     if os.geteuid() != 0:
         pytest.skip("needs root: namespaces are real here")
     with tempfile.TemporaryDirectory(prefix="kennel-egress-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         world = World(Path(folder))
-        kind = type("Here", (Walled,), {"world": world})
+        here = type("Here", (kind,), {"world": world})
         try:
-            settings = {"egress_resolver": RESOLVER, "egress_roots": str(world.authority.roots)}
-            for made in make_installation(kind, **settings):
+            settings = {"egress_resolver": RESOLVER, "egress_roots": str(world.authority.roots), **more}
+            for made in make_installation(here, **settings):
                 assert isinstance(made, Walled)
                 yield made
         finally:

@@ -64,6 +64,10 @@ def test_what_is_written_is_in_the_bucket_and_the_other_way_round(walled: Walled
     assert store.get("deep/f") == b"out\n"
     store.put("put/there.txt", b"in")
     assert walled.run("cat data/put/there.txt") == "in"
+    walled.ask(lambda itx: itx.sandboxes.get("box").write_file("/workspace/data/put/by api", "é"))
+    assert store.get("put/by%20api") == "é".encode()
+    found = walled.ask(lambda itx: itx.sandboxes.get("box").list_files("/workspace/data/put"))
+    assert sorted(each.name for each in found) == ["by api", "there.txt"]
     assert walled.ask(lambda itx: itx.sandboxes.get("box").list_mounts()) == [view]
     unmount(walled)
     assert walled.run("ls -A data 2>&1; mount | grep -c s3fs").endswith("0\n")

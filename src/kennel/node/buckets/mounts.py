@@ -127,11 +127,11 @@ class Buckets:
             self._prepare(home, mounted)
             self._attach(home, mounted, given, _Deadline(cut))
         except OSError as failure:
-            self._discard(home, mounted)
+            self._discard(home, mounted.number)
             why = f"the bucket was not mounted: {failure.strerror or failure}"
             raise error("BUCKET_MOUNT_ERROR", why, admitted="no") from failure
         except BaseException:
-            self._discard(home, mounted)
+            self._discard(home, mounted.number)
             raise
         return mounted
 
@@ -145,13 +145,14 @@ class Buckets:
         deadline = time.monotonic() + PATIENCE
         while not force and self.alive(home, mounted) and time.monotonic() < deadline:
             time.sleep(0.005)
-        self._discard(home, mounted)
+        self._discard(home, mounted.number)
 
     def end(self, home: Home) -> None:
         """Ends every s3fs of a sandbox whose container goes, and forgets its mounts, which go with it."""
         if home.places.buckets.exists():
-            for mounted in self.records(home):
-                self._discard(home, mounted)
+            for number in range(MOST):
+                if home.folder(number).exists():
+                    self._discard(home, number)
             with step("delete buckets"):
                 shutil.rmtree(home.places.buckets)
 
@@ -161,10 +162,16 @@ class Buckets:
             self._drop(home, mounted)
 
     def settle(self, home: Home) -> None:
-        """After node's own restart: keeps what is mounted whole, takes away the rest."""
-        for mounted in self.records(home):
+        """After node's own restart: keeps what is mounted whole, takes away the rest, folders without a record too."""
+        if not home.places.buckets.exists():
+            return
+        known = {mounted.number: mounted for mounted in self.records(home)}
+        for number in range(MOST):
+            mounted = known.get(number)
             try:
-                if not (mounted.attached and self.alive(home, mounted)):
+                if mounted is None:
+                    self._discard(home, number)
+                elif not (mounted.attached and self.alive(home, mounted)):
                     self._drop(home, mounted)
             except (KennelError, OSError):
                 log.exception("what was left of a bucket stays until its sandbox stops")
@@ -175,7 +182,7 @@ class Buckets:
                 self._detach(home, mounted, force=True)
             except (KennelError, OSError) as failure:
                 log.warning("a bucket's mount stays until its sandbox stops: %s", failure)
-        self._discard(home, mounted)
+        self._discard(home, mounted.number)
 
     def _prepare(self, home: Home, mounted: Mounted) -> None:
         folder, scratch = home.folder(mounted.number), home.scratch(mounted.number)
@@ -289,15 +296,15 @@ class Buckets:
             hint = "close what is open there, or unmount it with force: what is not written yet is lost then"
             raise error("BUCKET_UNMOUNT_ERROR", f"{where} {why}", details={"mountPath": where}, hint=hint) from failure
 
-    def _discard(self, home: Home, mounted: Mounted) -> None:
+    def _discard(self, home: Home, number: int) -> None:
         """Kills its s3fs, by which whatever waits for it ends, and leaves nothing of it."""
-        cgroup.remove(self._tree, _group(home, mounted.number))
+        cgroup.remove(self._tree, _group(home, number))
         if os.path.ismount(home.places.disk):
             with step("delete scratch"):
                 # Files that s3fs had open have no names any more; node only unlinks, whatever lies there.
-                shutil.rmtree(home.scratch(mounted.number), ignore_errors=True)
+                shutil.rmtree(home.scratch(number), ignore_errors=True)
         with step("delete bucket"):
-            shutil.rmtree(home.folder(mounted.number), ignore_errors=True)
+            shutil.rmtree(home.folder(number), ignore_errors=True)
 
     @contextlib.contextmanager
     def _door(self, home: Home, asked: dict[str, Any]) -> Iterator[socket.socket]:
