@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from egress_shown import WORDS, hidden, shown
 from egress_world import Authority
 from kennel.domain.denial import Refused
 from kennel.domain.egress_host import normal_host, parse_authority
@@ -382,6 +383,7 @@ def fuzzers() -> dict[str, tuple[list[bytes], list[bytes], Check]]:
         "dns": (messages(), BYTES, names),
         "head": (heads(), HTTP_WORDS, http),
         "placeholder": (references(), SECRET_WORDS, placeholders),
+        "answer": (shown(), WORDS, hidden),
     }
 
 
