@@ -8,6 +8,7 @@ sandbox's root could not do either, but for mounting itself.
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import json
 import os
@@ -43,6 +44,9 @@ def main() -> NoReturn:
 def _attach(line: socket.socket, asked: dict[str, Any]) -> dict[str, Any]:
     devices = _devices(asked["stage"])
     _enter(asked["pidfd"])
+    # Early, and again at the end: a place that cannot be is refused before anybody asks the store.
+    with contextlib.suppress(FileNotFoundError):
+        _require_empty(_follow(asked["parts"]))
     device = os.open("fuse", os.O_RDWR | os.O_CLOEXEC, dir_fd=devices)
     words = {"source": asked["source"], "fd": str(device), "rootmode": "40000", "user_id": "0", "group_id": "0"}
     # allow_other is everybody in this sandbox's user namespace; whoever stands outside, root too, is refused.
@@ -126,12 +130,16 @@ def _walk(parts: list[str]) -> tuple[int, bool]:
             made = False
         os.close(above)
     here = _follow(parts)
+    _require_empty(here)
+    return here, made
+
+
+def _require_empty(here: int) -> None:
     reading = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here)
     with os.scandir(reading) as found:
         if next(found, None) is not None:
             raise OSError(errno.ENOTEMPTY, "something lies in there")
     os.close(reading)
-    return here, made
 
 
 def _places(table: int, device: str) -> list[str]:

@@ -213,7 +213,10 @@ class Buckets:
         bucket, stage = mounted.bucket, str(home.folder(mounted.number) / "stage")
         asked = {"verb": "attach", "stage": stage, "source": bucket.source, "readOnly": bucket.read_only}
         with self._door(home, {**asked, "parts": bucket.parts}) as line, _said() as said:
-            _, device = deadline.next(line)
+            try:
+                _, device = deadline.next(line)
+            except OSError as failure:
+                raise _misplaced(failure, bucket) or failure from failure
             try:
                 with step("start s3fs"):
                     process = self._start(home, mounted, given, device, said)
@@ -266,11 +269,10 @@ class Buckets:
         failure: OSError | KennelError, bucket: Bucket, process: subprocess.Popen[bytes], given: Credentials | None,
         said: int,
     ) -> KennelError:  # fmt: skip
-        number = failure.errno if isinstance(failure, OSError) else None
-        if number in _PLACES:
-            return error("INVALID_MOUNT_CONFIG", f"{bucket.mount_path} {_PLACES[number]}", admitted="no")
         if isinstance(failure, KennelError):
             return failure
+        if (misplaced := _misplaced(failure, bucket)) is not None:
+            return misplaced
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)
         text = os.pread(said, _MOST_SAID, 0).rstrip(b"\0").decode(errors="replace")
@@ -356,7 +358,7 @@ class _Deadline:
 
 _PLACES = {
     errno.ELOOP: "leads through a symbolic link",
-    errno.ENOTDIR: "leads through something that is no directory",
+    errno.ENOTDIR: "leads through a symbolic link, or through something that is no directory",
     errno.ENOTEMPTY: "is not empty",
     errno.EXDEV: "lies in another mount",
 }
@@ -364,6 +366,12 @@ _PLACES = {
 
 _IDLE = ("LowSetLogLevel", "Exiting FUSE event loop", "giving up")
 """In lines of s3fs that say nothing of what went wrong."""
+
+
+def _misplaced(failure: OSError, bucket: Bucket) -> KennelError | None:
+    """What is wrong with the place, if that is what failed."""
+    why = _PLACES.get(failure.errno or 0)
+    return None if why is None else error("INVALID_MOUNT_CONFIG", f"{bucket.mount_path} {why}", admitted="no")
 
 
 def _never() -> None:
