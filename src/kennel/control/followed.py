@@ -86,7 +86,8 @@ class Followed:
                 if event is None:
                     await self._pull()
                     if self._reader is not token:
-                        raise error("OPERATION_INTERRUPTED", "this stream is read over another connection")
+                        told = "this stream is read over another connection"
+                        raise error("OPERATION_INTERRUPTED", told, admitted="yes")
                     continue
                 if event.sequence > after + 1:
                     told = {"from": after + 1, "to": event.sequence - 1}
@@ -213,7 +214,8 @@ class Shelf(Generic[F]):
         """One that was opened here; COMMAND_NOT_FOUND also when it ended a while ago."""
         one = self._all.get((project, path, name))
         if one is None:
-            raise error("COMMAND_NOT_FOUND", f"no such {self._sort} is followed here, or it ended a while ago")
+            told = f"no such {self._sort} is followed here, or it ended a while ago"
+            raise error("COMMAND_NOT_FOUND", told, admitted="no")
         return one
 
     async def close(self) -> None:
