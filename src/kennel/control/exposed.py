@@ -83,7 +83,7 @@ class Exposed:
         for preview in await self.list(project, path):
             if preview.port == port:
                 return preview
-        raise error("PORT_NOT_EXPOSED", f"port {port} is not exposed", details={"port": port})
+        raise error("PORT_NOT_EXPOSED", f"port {port} is not exposed", details={"port": port}, admitted="no")
 
     async def expose(
         self, who: Principal, project: str, path: str, port: int, *, name: str | None, wake: bool

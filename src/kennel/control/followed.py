@@ -86,8 +86,8 @@ class Followed:
                 if event is None:
                     await self._pull()
                     if self._reader is not token:
-                        told = "this stream is read over another connection"
-                        raise error("OPERATION_INTERRUPTED", told, admitted="yes")
+                        why = "this stream is read over another connection"
+                        raise error("OPERATION_INTERRUPTED", why, admitted="yes")
                     continue
                 if event.sequence > after + 1:
                     told = {"from": after + 1, "to": event.sequence - 1}

@@ -66,8 +66,9 @@ class Processes:
         if guest is not None:
             return guest
         if runtime is not None:
-            raise error("STALE_PROCESS_HANDLE", "that process ended with the sandbox's last run")
-        raise error("PROCESS_NOT_FOUND", f"there is no process {process_id!r}: the sandbox is not running")
+            raise error("STALE_PROCESS_HANDLE", "that process ended with the sandbox's last run", admitted="no")
+        why = f"there is no process {process_id!r}: the sandbox is not running"
+        raise error("PROCESS_NOT_FOUND", why, admitted="no")
 
     async def get(self, project: str, path: str, process_id: str, runtime: str | None = None) -> ProcessFacts:
         """One; PROCESS_NOT_FOUND, STALE_PROCESS_HANDLE."""

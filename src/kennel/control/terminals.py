@@ -46,7 +46,8 @@ class Terminals:
         """Hangs up on what runs on it; TERMINAL_NOT_FOUND."""
         guest = await self._sandboxes.awake_guest(project, path)
         if guest is None:
-            raise error("TERMINAL_NOT_FOUND", f"there is no terminal {terminal_id!r}: the sandbox is not running")
+            why = f"there is no terminal {terminal_id!r}: the sandbox is not running"
+            raise error("TERMINAL_NOT_FOUND", why, admitted="no")
         return await guest.terminals.close(terminal_id)
 
     @asynccontextmanager
@@ -68,7 +69,8 @@ class Terminals:
         none, and wakes nothing.
         """
         if not drive and await self._sandboxes.awake_guest(project, path) is None:
-            raise error("TERMINAL_NOT_FOUND", f"there is no terminal {terminal_id!r}: the sandbox is not running")
+            why = f"there is no terminal {terminal_id!r}: the sandbox is not running"
+            raise error("TERMINAL_NOT_FOUND", why, admitted="no")
         async with self._sandboxes.attended(who, project, path) as guest:
             if drive:
                 env = {**await self._sandboxes.environment(project, path), **(options.env or {})}
