@@ -19,7 +19,8 @@ from patience import within
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ground import Ground, make_ground
-from kennel.node import disk, linux, loop
+from kennel.node import disk, linux, loop, priority
+from kennel.node.freezer import Freezer
 from kennel.node.layers import Layers
 from kennel.node.pack import Caps, LeftOut, Packing, Upper
 from kennel.node.packer import Packer
@@ -225,6 +226,35 @@ def test_a_job_reaches_nothing_but_its_descriptors(monkeypatch: pytest.MonkeyPat
     assert found["create"] in (1, 13, 30)
     assert (found["list"], found["root"], found["ids"]) == ("allowed", [], [1])
     assert len(status.splitlines()) == 1, "one mount: the empty root"
+
+
+class Watching(Freezer):
+    """Freezes nobody, and notes how urgent the job is meanwhile."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self.seen, self.frozen_seconds = ground, [], 0.0
+
+    def _note(self) -> None:
+        assert self.ground.packer._process is not None
+        outer = _children(self.ground.packer._process.pid)
+        self.seen += [os.getpriority(os.PRIO_PROCESS, inner) for each in outer for inner in _children(each)]
+
+    def freeze(self, seconds: float = 2.0) -> None:
+        self._note()
+
+    def thaw(self) -> None:
+        self._note()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_pass_that_a_frozen_sandbox_waits_for_comes_before_others(ground: Ground) -> None:
+    watching = Watching(ground)
+    ground.packing.pack(ground.upper(_one_layer(ground, "text")), freezer=watching)
+    # When it was frozen, and perhaps when that was over: so small a job may be gone by then.
+    assert set(watching.seen) == {priority.URGENT}
 
 
 # Deaths ------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import kennel
+from kennel.node import priority
 from kennel.wire.errors import STATUS, KennelError, error
 
 MAX_LINE = 64 * 1024
@@ -183,11 +184,17 @@ class _Job:
             if "progress" in said and progress is not None:
                 progress(*said["progress"])
             elif "ready" in said:
+                self._hurry(priority.URGENT)
                 if ready is not None:
                     ready()
                 self._line.send(b"go")
             elif "scanned" in said and scanned is not None:
                 scanned()
+                self._hurry(0)
+
+    def _hurry(self, nice: int) -> None:
+        if self._handle is not None:
+            priority.hurry(self._handle, nice)
 
     def _next(self) -> dict[str, Any]:
         left = self._deadline - time.monotonic()
