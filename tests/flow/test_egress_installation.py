@@ -196,11 +196,17 @@ def test_a_connection_is_planted_and_git_uses_it(walled: Walled) -> None:
     assert len(minted) == 1
     view = soon(lambda: (v := walled.ask(lambda itx: itx.github.get("install-10"))).rotated_at and v)
     assert view.kind == "app"
-    # The sandbox's own variable comes first, and taking it away brings the planted one back.
+    # The sandbox's own variable comes first, null takes the planted one away too, and for good.
     walled.ask(lambda itx: itx.sandboxes.get("box").set_env_vars({"GH_TOKEN": "mine"}))
     assert walled.run("echo $GH_TOKEN") == "mine\n"
     walled.ask(lambda itx: itx.sandboxes.get("box").set_env_vars({"GH_TOKEN": None}))
-    assert "install-10" in walled.run("echo $GH_TOKEN")
+    assert walled.run("echo ${GH_TOKEN-none} ${GIT_CONFIG_COUNT-none}") == "none none\n"
+    restarted(walled)
+    assert walled.run("echo ${GH_TOKEN-none} ${GIT_CONFIG_COUNT-none}") == "none none\n"
+    # Its placeholder is a value like any other.
+    first = place.replace("install-9", "install-10")
+    walled.ask(lambda itx: itx.sandboxes.get("box").set_env_vars({"GH_TOKEN": first}))
+    assert walled.run(f"{GIT} && echo well") == "well\n"
     assert walled.holding(CANARY.encode()) == []
     walled.ask(lambda itx: [itx.github.disconnect(view.name) for view in itx.github.list()])
 

@@ -215,7 +215,7 @@ def _egress(
 
     async def planted(pet: Pet) -> dict[str, str]:
         state = await projections.get(pet.project, pet.path)
-        return await egress.connections.planted(pet.project, state.env)
+        return await egress.connections.planted(pet.project, state.env, state.unset)
 
     if settings.egress:
         fleet.planted = planted

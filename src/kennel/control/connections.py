@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kennel.control.secrets import Secrets
 from kennel.domain import connection
@@ -64,11 +64,11 @@ class Connections:
         await self.get(project, name)
         await self._secrets.remove(who, project, connection.path_of(name))
 
-    async def planted(self, project: str, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables of a sandbox that starts, given its own."""
+    async def planted(self, project: str, env: Mapping[str, str], unset: Collection[str] = ()) -> dict[str, str]:
+        """The variables of a sandbox that starts, given its own and those that were taken away."""
         try:
             names = [view.name for view in await self.list(project)]
         except KennelError as failure:
             log.warning("%s starts a sandbox without its connections: %s", project, failure)
             names = []
-        return connection.planted(names, env)
+        return connection.planted(names, env, unset)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from weakref import WeakValueDictionary
 
 from kennel.control import leftovers
@@ -308,6 +308,13 @@ class Fleet:
             # It ran already: processes of before may ask to be kept awake for.
             self.stand_watch(pet, live)
             self.on_adopted(pet, live)
+
+    async def replant(self, pet: Pet) -> None:
+        """What is planted follows the variables of a pet that runs; one that is lost meanwhile gets it at its start."""
+        live = pet.live
+        if live is not None and live.usable:
+            with suppress(KennelError):
+                await live.guest.plant(await self.planted(pet))
 
     async def _alive(self, pet: Pet) -> Projection:
         state = await self._projections.get(pet.project, pet.path)

@@ -199,6 +199,8 @@ class Sandboxes:
         claim, pet, state = await self._alive(project, path)
         if payload:
             state = await self._fleet.record(pet, fact(who, "sandbox/configured", payload))
+            if "env" in payload:
+                await self._fleet.replant(pet)
         return creation.view(claim, state)
 
     async def start(self, who: Principal, project: str, path: str, *, empty: bool = False) -> SandboxView:

@@ -1,14 +1,14 @@
 """Owns what a GitHub connection is: a secret at a fixed place, pinned to GitHub, and what it plants in sandboxes.
 
 Called by control's connections. Invariant: what is planted is a placeholder, never a token; of several connections the
-first by name is planted; a variable of the sandbox's own comes before it.
+first by name is planted; a variable of the sandbox's own comes before it, and null for it takes it away.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from kennel.wire.errors import error
 
 FOLDER = "/secrets/integrations/github/"
 FIELD = "accessToken"
+PLANTED = ("GH_TOKEN",)
+"""Names of the variables that are planted, and that null takes away."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _API = "https://api.github.com"
 ORIGINS = [_API, "https://github.com", "https://uploads.github.com"]
@@ -78,13 +80,14 @@ def view_of(secret: SecretView) -> ConnectionView | None:
     )
 
 
-def planted(names: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """What a sandbox's commands find, given its own variables: `GH_TOKEN`, and git's header made of the one in force.
+def planted(names: Iterable[str], env: Mapping[str, str], unset: Collection[str] = ()) -> dict[str, str]:
+    """What a sandbox's commands find, given its own variables and what of these was taken away: `GH_TOKEN`, and git's
+    header made of the one in force.
 
     GitHub's git endpoint takes Basic only; git is told by variables, so no file of the sandbox is written.
     """
     first = min(names, default=None)
-    own = {} if first is None else {"GH_TOKEN": write(FOLDER + first, FIELD)}
+    own = {} if first is None or "GH_TOKEN" in unset else {"GH_TOKEN": write(FOLDER + first, FIELD)}
     token = env.get("GH_TOKEN", own.get("GH_TOKEN", ""))
     if not token:
         return own

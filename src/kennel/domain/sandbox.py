@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from kennel.domain import connection
 from kennel.domain.event import Event, trusted
 from kennel.wire.errors import KennelError, error
 
-VERSION = 4
+VERSION = 5
 """Rises with every change of the fold; checkpoints of another version are replayed from the start."""
 PROCESSOR = "sandbox"
 
@@ -66,7 +67,8 @@ class Workspace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A sandbox as of one offset of its stream; `status` is None until it was born. Wire shape of `/projection`.
 
-    `requested` is what was asked for and is not done: whoever comes after a crash finishes it.
+    `requested` is what was asked for and is not done: whoever comes after a crash finishes it. `unset` names the
+    variables that a start would plant and that null took away.
     """
 
     birth_certificate: Birth | None = None
@@ -75,6 +77,7 @@ class Projection(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     instance_type: str | None = None
     last_backup_id: str | None = None
     env: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
     sleep_after: str | int | None = None
     keep_alive: bool = False
     labels: dict[str, str] = {}
@@ -129,6 +132,8 @@ def _configured(state: Projection, payload: dict[str, Any]) -> Projection:
     if env := payload.get("env"):
         merged = {**state.env, **env}
         changes["env"] = {k: v for k, v in merged.items() if v is not None}
+        last = {**dict.fromkeys(state.unset), **env}
+        changes["unset"] = tuple(name for name in connection.PLANTED if name in last and last[name] is None)
     for word, field in (
         ("sleepAfter", "sleep_after"),
         ("keepAlive", "keep_alive"),

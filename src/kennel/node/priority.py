@@ -2,7 +2,7 @@
 
 Called by unit after a container has started, and by packer. Invariant: of a sandbox only PID 1 gets it; the guest's
 children give it up before they run anything (a fork bomb in a quarter of a CPU died 5 to 9 s after its limit so, and
-lived on for 45 s without); a pass has it for as long as the freeze.
+lived on for 45 s without); a pass has it for three seconds at most.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ def test_a_variable_of_the_sandboxs_own_comes_first(
     assert found.get("GIT_CONFIG_VALUE_0") == (None if header_of is None else header(header_of))
 
 
+def test_what_was_taken_away_is_not_planted() -> None:
+    assert connection.planted(["a"], {}, ("GH_TOKEN",)) == {}
+    assert "GH_TOKEN" not in connection.planted(["a"], {"GH_TOKEN": "mine"}, ("GH_TOKEN",))
+
+
 def test_material_is_a_token_or_an_app() -> None:
     material, pin, refresh = connection.material_of("ghp_x", None, None, None)
     assert (material, refresh) == ({"accessToken": "ghp_x"}, None)

@@ -74,6 +74,14 @@ def test_the_environment_merges_by_key_and_null_unsets():
     assert life(("configured", {"env": {"nope": None}}), start=state).env == state.env
 
 
+def test_null_takes_away_what_would_be_planted_until_it_is_set_again():
+    state = life(BORN, ("configured", {"env": {"GH_TOKEN": None, "OTHER": None}}))
+    assert (state.env, state.unset) == ({}, ("GH_TOKEN",))
+    assert life(("configured", {"env": {"A": "1"}}), start=state).unset == ("GH_TOKEN",)
+    state = life(("configured", {"env": {"GH_TOKEN": "mine"}}), start=state)
+    assert (state.env, state.unset) == ({"GH_TOKEN": "mine"}, ())
+
+
 def test_habits_and_labels_replace():
     state = life(BORN, ("configured", {"sleepAfter": "5m", "keepAlive": True, "labels": {"a": "1"}}))
     assert (state.sleep_after, state.keep_alive, state.labels) == ("5m", True, {"a": "1"})
