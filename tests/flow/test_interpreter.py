@@ -396,6 +396,8 @@ def test_when_the_program_that_keeps_contexts_is_killed_nothing_is_left_of_them(
 def test_the_command_line_runs_cells(installation: Installation, box: Sandbox) -> None:
     done = installation.cli("run-code", box.name, "print('out'); cli = 4; cli * 2")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"out\n8\n", b"")
+    lent = installation.cli("run-code", box.name, "import os; os.environ['LENT']", "--env", "LENT=yes")
+    assert lent.stdout == b"'yes'\n"
     failed = installation.cli("run-code", box.name, stdin=b"cli / 0")
     assert failed.returncode == 1
     assert b"ZeroDivisionError" in failed.stderr

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kennel.cli.flags import DEFAULTS, Flags, Name, misuse
+from kennel.cli.flags import DEFAULTS, Flags, Name, Words, misuse, pairs
 from kennel.cli.output import printable, show_json
 
 if TYPE_CHECKING:
@@ -28,18 +28,20 @@ def run_code(
     language: Annotated[str, Parameter(help="python, javascript or typescript.")] = "python",
     context: Annotated[str | None, Parameter(help="A context's id; the language's default one unless set.")] = None,
     timeout: Annotated[float | None, Parameter(help="Seconds, then the cell is interrupted.")] = None,
+    env: Annotated[Words, Parameter(help="NAME=VALUE for this cell; again for more.")] = (),
     flags: Flags = DEFAULTS,
 ) -> int:
     """Run code in a sandbox whose variables last from one call to the next: kennel run-code NAME 'x = 1'"""
-    text = _code(code, file)
+    text, variables = _code(code, file), pairs(env, "--env")
     with flags.client() as itx:
         box = itx.sandboxes.get(name)
         if flags.json:
-            execution = box.run_code(text, context=context, language=language, timeout=timeout)
+            execution = box.run_code(text, context=context, language=language, timeout=timeout, env=variables)
             show_json(execution)
             return 1 if execution.error is not None else 0
         failed = False
-        with box.run_code_stream(text, context=context, language=language, timeout=timeout) as events:
+        events = box.run_code_stream(text, context=context, language=language, timeout=timeout, env=variables)
+        with events:
             for event in events:
                 failed = failed or event.error is not None
                 _show(event)
@@ -66,6 +68,8 @@ def _show(event: CodeEvent) -> None:
     elif event.error is not None:
         lines = event.error.traceback or [f"{event.error.name}: {event.error.value}"]
         print("\n".join(printable(line) for line in lines), file=sys.stderr, flush=True)
+    elif event.type == "truncated":
+        print("kennel: the connection broke, and some output is gone", file=sys.stderr, flush=True)
     elif event.end is not None and event.end.truncated:
         print(f"kennel: {event.end.dropped_bytes} bytes of output were not kept", file=sys.stderr, flush=True)
 
