@@ -92,7 +92,7 @@ class Bucket(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         host = urlsplit(self.endpoint).hostname or ""
         style = next((known for known in _STYLES if host == known or host.endswith(f".{known}")), None)
         own = ["use_path_request_style"] if style is None else ["nomixupload"] if style == _STYLES[2] else []
-        # Seconds: what waits for a store that is gone ends with an error in about half a minute.
+        # Seconds: each question to a store that is gone ends with an error.
         own += ["connect_timeout=5", "readwrite_timeout=15", "retries=1"]
         said = [f"endpoint={each[7:]}" if each.startswith("region=") else each for each in self.options]
         named = {each.partition("=")[0] for each in said}
