@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -207,6 +206,8 @@ class Packed:
         self._thread = threading.Thread(target=self._pack, name="kennel-pack", daemon=True)
 
     def _pack(self) -> None:
+        import tarfile
+
         try:
             with open(self._write, "wb") as end, tarfile.open(fileobj=end, mode="w|", bufsize=_PIECE) as tar:
                 tar.add(self._path, arcname=".")
@@ -250,6 +251,8 @@ class _Reader:
 
 def unpack(place: str, pieces: Iterable[bytes]) -> None:
     """A sandbox's tar below `place`: nothing outside of it, no devices, no links that lead out (those are left out)."""
+    import tarfile
+
     os.makedirs(place, exist_ok=True)
     left: list[str] = []
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 import msgspec
 
@@ -45,8 +46,25 @@ def show_json(value: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints rows under headings, aligned."""
-    show(table_of(columns, rows))
+    """Prints rows under headings, aligned; what is too wide for the terminal is folded, by rich."""
+    cells = [list(columns), *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
+    terminal = sys.stdout.isatty()
+    if terminal and sum(widths) + 2 * len(widths) > os.get_terminal_size(sys.stdout.fileno()).columns:
+        show(table_of(columns, cells[1:]))
+        return
+    # rich takes 26 ms to import; a table that needs no folding is lines.
+    for number, row in enumerate(cells):
+        line = "  ".join(cell + " " * (width - columns_of(cell)) for cell, width in zip(row, widths, strict=True))
+        head = not number and terminal and not os.environ.get("NO_COLOR")
+        sys.stdout.write(f"\x1b[1m{line.rstrip()}\x1b[0m\n" if head else line.rstrip() + "\n")
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes: wide characters two, marks on others none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def show(table: Table) -> None:

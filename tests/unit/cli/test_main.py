@@ -201,7 +201,8 @@ def test_closed_output_is_no_traceback(tmp_path: Path) -> None:
 def test_what_makes_starting_slow_is_not_imported() -> None:
     script = (
         "import sys; from kennel.cli.__main__ import run; run(['sandbox', 'list', '--url', 'http://127.0.0.1:1']);"
-        "print([m for m in ('rich', 'httpx2', 'pydantic', 'kennel.sdk._async') if m in sys.modules])"
+        "slow = ('rich', 'httpx2', 'pydantic', 'asyncio', 'tarfile', 'kennel.sdk._async');"
+        "print([m for m in slow if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "[]"

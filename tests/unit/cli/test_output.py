@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kennel.cli.output import complain, plain, printable, show_json
+from kennel.cli.output import complain, plain, printable, show_json, show_table
 
 
 class Terminal(io.StringIO):
@@ -48,3 +48,10 @@ def test_json_of_what_json_cannot_hold(capsys: Any) -> None:
 def test_cells() -> None:
     shown = {None: "-", "": "-", True: "yes", False: "no", (): "-", ("a", "b"): "a, b", 3: "3"}
     assert {value: plain(value) for value in shown} == shown
+
+
+def test_a_table_is_aligned_by_what_a_terminal_shows(capsys: Any) -> None:
+    show_table(["NAME", "STATUS"], [["a", "running"], ["日本e\u0301", "x\x1b[2J"], ["", "-"]])
+    assert capsys.readouterr().out == "NAME   STATUS\na      running\n日本e\u0301  x\\x1b[2J\n       -\n"
+    show_table(["NAME"], [])
+    assert capsys.readouterr().out == "NAME\n"
