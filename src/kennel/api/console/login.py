@@ -47,9 +47,12 @@ async def show(request: Request) -> Response:
 
 async def invited(request: Request) -> Response:
     """The page of a join link: its token stands behind `#`, which only the browser sees; a script hands it over."""
-    # Whoever is somebody here already is asked first: a link that was sent to them must not make them another.
-    known = SESSION in request.scope
-    return HTMLResponse(render("join.html", visit=None, known=known, **chrome(request, None)))
+    return _ask(request, known=SESSION in request.scope)
+
+
+def _ask(request: Request, *, known: bool, token: str = "") -> Response:
+    """Whoever is somebody here already is asked first: a link that was sent to them must not make them another."""
+    return HTMLResponse(render("join.html", visit=None, known=known, token=token, **chrome(request, None)))
 
 
 async def _holder(request: Request, token: str) -> Principal:
@@ -73,6 +76,9 @@ def enter(sessions: Sessions) -> Route:
             if failure.code != "UNAUTHORIZED":
                 raise
             return _page(request, wanted, "This key or link is unknown, was revoked or has run out.", 401)
+        # A page that another site led to was sent without the strict cookie; this form is sent with it.
+        if isinstance(who, Guest) and SESSION in request.scope and not form.flag("anyway"):
+            return _ask(request, known=True, token=token)
         cookie, _ = await sessions.open(who)
         answer = RedirectResponse(start(who) if isinstance(who, Guest) else wanted, 303)
         answer.set_cookie(

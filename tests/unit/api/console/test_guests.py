@@ -121,7 +121,14 @@ async def test_a_revoked_link_ends_its_session(world: Any) -> None:
 
 async def test_whoever_is_logged_in_is_asked_before_a_link_makes_them_another(world: Any) -> None:
     assert "data-asks" not in (await world.browser().get("/console/join")).text
-    assert "data-asks" in (await (await world.browser().login()).get("/console/join")).text
+    browser = await world.browser().login()
+    assert "data-asks" in (await browser.get("/console/join")).text
+    asked = await browser.http.post("/console/login", data={"key": "kl_link_driver"})
+    assert "data-asks" in asked.text
+    assert "set-cookie" not in asked.headers
+    assert (await browser.get(f"{P}/keys")).status_code == 200
+    joined = await browser.http.post("/console/login", data={"key": "kl_link_driver", "anyway": "1"})
+    assert joined.headers["location"] == f"{ROOM}?id=red"
 
 
 async def test_what_is_followed_ends_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const form = document.querySelector("[data-invited]");
   const token = location.hash.slice(1);
-  history.replaceState(null, "", location.pathname);
+  if (location.hash) history.replaceState(null, "", location.pathname);
   if (!/^[A-Za-z0-9_-]{8,200}$/.test(token)) return;
   form.querySelector("[name=key]").value = token;
   if (!("asks" in form.dataset)) form.requestSubmit();
