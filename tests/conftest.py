@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from installation import Installation, make_installation
 from kennel import Kennel
+
+# A shell without job control starts `… &` with SIGINT ignored, and so would be everything that is interrupted here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

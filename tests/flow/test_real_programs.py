@@ -43,6 +43,7 @@ def test_vim_in_a_terminal(box: Sandbox) -> None:
         terminal.write(b"Gothird \xc3\xa9\x1b")
         until(terminal, "third é".encode())
         terminal.resize(120, 35)
+        until(terminal, b"\x1b[34;1H")  # vim learns of it by a signal, and draws lines down to there
         terminal.write(b":set columns? lines?\r")
         assert b"lines=35" in until(terminal, b"lines=")
     # The socket is gone, and vim is not: the change is still unsaved in it.

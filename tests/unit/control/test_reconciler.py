@@ -147,16 +147,17 @@ async def test_a_creation_in_progress_is_left_to_its_maker(make, node) -> None:
 
 async def test_a_creation_whose_maker_has_not_begun_is_left_to_it_too(make, node) -> None:
     control = make()
-    claim, gate = control.catalogue.claim, asyncio.Event()
+    claim, taken, gate = control.catalogue.claim, asyncio.Event(), asyncio.Event()
 
     async def dawdle(*words: Any, **more: Any) -> Any:
         claimed = await claim(*words, **more)
+        taken.set()
         await gate.wait()
         return claimed
 
     control.catalogue.claim = dawdle
     task = asyncio.create_task(control.create())
-    await asyncio.sleep(0.05)
+    await taken.wait()
     await control.agree()
     assert [c.path for c in await control.catalogue.claims(P)] == [A]
     assert node.calls["build"] == 0
