@@ -74,13 +74,17 @@ class Verification(Shape):
 
 
 class Projection(Shape):
-    """A sandbox as its own stream tells it; `status` is None before its birth, `destroyed` after its end."""
+    """A sandbox as its own stream tells it; `status` is None before its birth, `destroyed` after its end.
+
+    `unset` names the variables that a start would plant and that null took away.
+    """
 
     status: str | None = None
     running: bool = False
     instance_type: str | None = None
     last_backup_id: str | None = None
     env: dict[str, str] = {}
+    unset: list[str] = []
     sleep_after: str | int | None = None
     keep_alive: bool = False
     labels: dict[str, str] = {}

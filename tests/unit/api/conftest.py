@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import fastapi.dependencies.models
 import httpx2
 import msgspec
 import pytest
@@ -406,6 +407,16 @@ class World:
             base_url="http://localhost:8787",
             headers={**auth, **headers},
         )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten_applications() -> Iterator[None]:
+    """FastAPI remembers 4,096 functions it looked at, and by them whole applications: 2 GB of them at the end, and
+    collections of garbage that took 9 s each."""
+    yield
+    for remembered in vars(fastapi.dependencies.models).values():
+        if hasattr(remembered, "cache_clear"):
+            remembered.cache_clear()
 
 
 def make_world(settings: ApiSettings | None = None) -> World:
