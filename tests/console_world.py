@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 
 from fake_backups import FakeBackups
+from fake_files import FakeFiles
 from fake_snapshots import FakeSnapshots
 from kennel.api.app import create_app
 from kennel.api.services import ApiSettings, Services
@@ -314,9 +315,14 @@ class World:
     """The application, its services, and browsers."""
 
     def __init__(
-        self, settings: ApiSettings | None = None, *, counted: bool = True, running: FakeRunning | None = None
+        self,
+        settings: ApiSettings | None = None,
+        *,
+        counted: bool = True,
+        running: FakeRunning | None = None,
+        files: FakeFiles | None = None,
     ) -> None:
-        self.running, self.snapshots, self.backups = running, None, None
+        self.running, self.snapshots, self.backups, self.files = running, None, None, files
         if running is not None:
             self.snapshots, self.backups = FakeSnapshots(self._view), FakeBackups()
         self.sandboxes, self.keys, self.projects = Sandboxes(), Keyring(), Projects()
@@ -339,7 +345,8 @@ class World:
             sandboxes=self.sandboxes, keys=self.keys, projects=self.projects, rooms=self.rooms,  # type: ignore[arg-type]
             streams=self.streams, observation=None, images=images, egress=self.egress,  # type: ignore[arg-type]
             usage=usage if counted else None, node_facts=facts if counted else None,
-            running=self.running, snapshots=self.snapshots, backups=self.backups,  # type: ignore[arg-type]
+            running=self.running, files=self.files,  # type: ignore[arg-type]
+            snapshots=self.snapshots, backups=self.backups,  # type: ignore[arg-type]
         )  # fmt: skip
         self.app = create_app(services, settings or ApiSettings())
 

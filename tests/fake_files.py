@@ -83,6 +83,7 @@ class FakeFiles:
     downloads: list[Pieces] = field(default_factory=list)
     full: int | None = None
     broken_after: int | None = None
+    asleep: set[str] = field(default_factory=set)
 
     def _look(self, path: bytes) -> FileFacts:
         if path in self.folders or path.rstrip(b"/") in self.folders:
@@ -147,6 +148,12 @@ class FakeFiles:
         names = [name for name in names if after is None or name > after]
         kept = names if limit is None else names[:limit]
         yield Listing([Entry(name, facts()) for name in kept], len(kept) < len(names))
+
+    async def glance(self, project: str, box: str, path: bytes, most: int) -> tuple[Sequence[Entry], bool] | None:
+        if box in self.asleep:
+            return None
+        async with self.list(Principal("key_g", None, frozenset()), project, box, path, limit=most) as listing:
+            return [entry async for batch in listing for entry in batch], listing.more
 
     async def change(
         self,

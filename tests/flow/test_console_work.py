@@ -333,10 +333,12 @@ def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor
     expect(page.locator(".members b")).to_have_text("bo<b>")
     expect(page.locator(".there")).to_have_attribute("data-present", "yes")
     page.get_by_text("Shell everybody").click()
-    page.get_by_label("Command", exact=True).fill("echo in-$((20 + 3))")
+    page.get_by_label("Command", exact=True).fill("touch '<i>made'; echo in-$((20 + 3))")
     page.keyboard.press("Enter")
     expect(other.page.locator(".said.ran .out")).to_have_text("in-23")
     expect(other.page.locator("#place .name")).to_contain_text("room")
+    expect(page.locator("#files a.name")).to_have_text("<i>made")
+    expect(other.page.locator("#files")).to_be_hidden()  # folded: the screen is small
     for one in (page, other.page):  # without loading the page again
         expect(one.get_by_role("button", name="New terminal")).to_be_visible()
     page.get_by_label("For whom the link is").fill("carl")
@@ -348,6 +350,7 @@ def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor
     expect(guest.page.locator(".said.user .words")).to_have_text(NAME)
     assert "kl_" not in guest.page.url
     expect(guest.page.get_by_role("link", name="Sandboxes")).to_have_count(0)
+    expect(guest.page.locator("#files a.name")).to_have_text("<i>made")
     guest.page.get_by_role("button", name="New terminal").click()
     expect(guest.page.locator("[data-told]")).to_have_text("connected")
     _type(guest.page, "echo by-$((1 + 1))-a-link")

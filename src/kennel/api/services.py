@@ -30,7 +30,7 @@ from kennel.domain.command import Command, Outcome
 from kennel.domain.console_session import Kept
 from kennel.domain.create_options import CreateOptions
 from kennel.domain.event import Event, Gap
-from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
+from kennel.domain.file import ChangeReport, Entry, FileFacts, WatchOptions, WriteOptions
 from kennel.domain.membership import Guest, LinkView, MemberView, Role
 from kennel.domain.preview import Base
 from kennel.domain.principal import Principal
@@ -242,6 +242,7 @@ class Files(Protocol):
     def list(
         self, who: Principal, project: str, box: str, path: bytes, **options: Any
     ) -> AbstractAsyncContextManager[Listing]: ...
+    async def glance(self, project: str, box: str, path: bytes, most: int) -> tuple[Sequence[Entry], bool] | None: ...
     async def change(
         self,
         who: Principal,

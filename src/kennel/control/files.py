@@ -1,20 +1,21 @@
 """Owns what may be asked of a sandbox's files: each call admitted like a command, carried out by its guest.
 
 Called by the API. Invariant: a transfer holds its ticket until its last byte, so that a sandbox never sleeps under it;
-nothing here looks into a sandbox's disk.
+nothing here looks into a sandbox's disk. A glance holds no ticket, and wakes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from kennel.control.live import Live
-from kennel.domain.file import ChangeReport, FileFacts, WatchOptions, WriteOptions
+from kennel.domain.file import ChangeReport, Entry, FileFacts, WatchOptions, WriteOptions
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection
 from kennel.ports.files import Download, GuestFiles, Listing, Pack, Unpack, Upload, Watch
+from kennel.ports.guest import Guest
 
 
 class Held(Protocol):
@@ -32,6 +33,7 @@ class Admission(Protocol):
     def guest(
         self, who: Principal, project: str, path: str
     ) -> AbstractAsyncContextManager[tuple[Live, Projection]]: ...
+    async def awake_guest(self, project: str, path: str) -> Guest | None: ...
 
 
 class Files:
@@ -84,6 +86,20 @@ class Files:
     ) -> AbstractAsyncContextManager[Listing]:
         """A directory's entries; options as in ports.files."""
         return self._held(who, project, box, lambda files: files.list(path, **options))
+
+    async def glance(self, project: str, box: str, path: bytes, most: int) -> tuple[Sequence[Entry], bool] | None:
+        """A directory's first entries, and whether there are more; None for a sandbox that sleeps.
+
+        For whoever looks by the way: it wakes nothing, keeps nothing awake, and ends when the sandbox falls asleep.
+        """
+        guest = await self._sandboxes.awake_guest(project, box)
+        if guest is None:
+            return None
+        listing = await guest.files.list(path, hidden=True, limit=most)
+        try:
+            return [entry async for batch in listing for entry in batch], listing.more
+        finally:
+            await listing.close()
 
     async def change(
         self,

@@ -36,6 +36,7 @@ from kennel.api.console import (
     processes,
     projects,
     room,
+    room_files,
     rooms,
     sandbox,
     secrets,
@@ -55,7 +56,8 @@ from kennel.wire.errors import KennelError, error
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _NOUNS = (
     overview, lifecycle, configuration, commands, sandbox, terminals, processes, files, snapshots, points, backups,
-    previews, plots, rooms, room, talk, people, egress, approvals, secrets, streams, images, keys, projects, node,
+    previews, plots, rooms, room, room_files, talk, people, egress, approvals, secrets, streams, images, keys,
+    projects, node,
 )  # fmt: skip
 
 

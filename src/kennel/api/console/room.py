@@ -16,7 +16,8 @@ from kennel.api.console.approvals import mark, waiting
 from kennel.api.console.commands import Entry
 from kennel.api.console.forms import checked
 from kennel.api.console.people import people
-from kennel.api.console.rooms import PREFIX, RoomView, found_room
+from kennel.api.console.room_files import shelf
+from kennel.api.console.rooms import PREFIX, RoomView, found_box, found_room
 from kennel.api.console.talk import latest
 from kennel.api.console.terminals import open_ones
 from kennel.api.console.visit import Visit, get, post
@@ -38,14 +39,13 @@ async def page(visit: Visit) -> Response:
 
 async def _box(visit: Visit, here: RoomView) -> tuple[SandboxView | None, list[TerminalFacts]]:
     """The room's sandbox and its open terminals; None while it is being made, or is gone."""
-    if here.sandbox is None:
-        return None, []
+    view = await found_box(visit, here)
+    if view is None or not view.running or not visit.may("exec") or visit.services.running is None:
+        return view, []
     try:
-        view = await visit.services.sandboxes.get(visit.project, path_of(here.sandbox))
-        able = view.running and visit.may("exec") and visit.services.running is not None
-        return view, await open_ones(visit, view.path) if able else []
+        return view, await open_ones(visit, view.path)
     except KennelError:
-        return None, []  # the talk is there all the same
+        return None, []
 
 
 async def _held(visit: Visit, here: RoomView) -> dict[str, Any]:
@@ -60,7 +60,7 @@ async def _show(visit: Visit, here: RoomView, entry: Entry | None) -> Response:
     box, terminals = await _box(visit, here)
     return visit.page(
         "room.html", lines=lines, head=head, entry=entry, rows=rows, seen=seen, box=box, terminals=terminals,
-        **await _held(visit, here), **await people(visit, here),
+        **await _held(visit, here), **await people(visit, here), **await shelf(visit, here, box),
     )  # fmt: skip
 
 

@@ -16,9 +16,10 @@ from starlette.routing import BaseRoute
 from kennel.api.console.visit import Visit, get, post
 from kennel.domain import room
 from kennel.domain.event import trusted
-from kennel.domain.names import name_of
+from kennel.domain.names import name_of, path_of
 from kennel.domain.room import RoomState
 from kennel.wire.errors import KennelError, error
+from kennel.wire.results import SandboxView
 
 PREFIX = "/rooms"
 PAGE = 50
@@ -100,6 +101,16 @@ async def found_room(visit: Visit) -> RoomView:
     if room_id:
         return RoomView(room_id, segment, None, None)
     raise error("NOT_FOUND", "There is no such room.", hint="a room is made by its first command: open it by its id")
+
+
+async def found_box(visit: Visit, here: RoomView) -> SandboxView | None:
+    """The room's sandbox; None while it is being made, or is gone."""
+    if here.sandbox is None:
+        return None
+    try:
+        return await visit.services.sandboxes.get(visit.project, path_of(here.sandbox))
+    except KennelError:
+        return None  # the talk is there all the same
 
 
 routes: list[BaseRoute] = [listing, enter]

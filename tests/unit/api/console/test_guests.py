@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from console_world import BORN, World, event, view
+from fake_files import FakeFiles
 from kennel.api.console import leash
 from kennel.api.console.app import _NOUNS
 from kennel.api.console.leash import Leash
@@ -33,7 +34,7 @@ def talk(room_id: str) -> RoomTalk:
 
 @pytest.fixture
 def world() -> World:
-    made = World(running=FakeRunning())
+    made = World(running=FakeRunning(), files=FakeFiles())
     made.sandboxes.views = [view("main"), view("sandbox-red"), view("sandbox-blue")]
     for room_id in ("red", "blue"):
         made.rooms.views[room_id] = talk(room_id)
@@ -52,7 +53,8 @@ async def entered(world: Any, role: str) -> Any:
     return browser
 
 
-OPEN = {"driver": [ROOM, f"{ROOM}/people", f"{ROOM}/place", f"{ROOM}/screen?id=red", f"{BOX}/terminals"],
+OPEN = {"driver": [ROOM, f"{ROOM}/people", f"{ROOM}/place", f"{ROOM}/screen?id=red", f"{ROOM}/files",
+                   f"{BOX}/terminals", f"{BOX}/files"],
         "observer": [ROOM, f"{ROOM}/people", f"{ROOM}/place"]}  # fmt: skip
 
 
@@ -94,9 +96,14 @@ async def test_the_room_is_open_as_far_as_the_role_goes(world: Any, role: str) -
     for closed in ("/cleanup", "/links", "/leave", f'href="{BOX}"', f'href="{P}/sandboxes"', "/waiting"):
         assert closed not in page, closed
     assert (f"{BOX}/files" in page) is (role == "driver")
+    assert ("data-shelf" in page) is (role == "driver")
+    assert bool(world.files.calls) is (role == "driver")
     token = await _token(browser)
     said = await browser.http.post(f"{ROOM}/say", data={"token": token, "text": "hi", "userId": "ana"})
     assert said.status_code == (303 if role == "driver" else 403)
+    woken = await browser.http.post(f"{ROOM}/files/wake", data={"token": token})
+    assert woken.status_code == (303 if role == "driver" else 403)
+    assert len(world.sandboxes.called("start")) == (1 if role == "driver" else 0)
     joined = await browser.http.post(f"{ROOM}/join", data={"token": token, "userId": "ana", "role": "driver"})
     assert joined.status_code == 303
     assert world.rooms.members.asked == [("join", "red", "ana", None)]

@@ -5,6 +5,7 @@ function talk(list) {
   const queue = document.querySelector("[data-queue]");
   let after = list.dataset.after;
   let source = null;
+  let closed = false;
   const commands = new Map();
 
   const atEnd = () => list.scrollHeight - list.scrollTop - list.clientHeight < 60;
@@ -52,6 +53,7 @@ function talk(list) {
       if (words.type.startsWith("room/member")) heard.presence();
       if (["room/sandbox-assigned", "room/shell-saved", "room/cleaned"].includes(words.type)) {
         document.body.dispatchEvent(new CustomEvent("kennel:place"));
+        shelf();
       }
     },
     delta(words) {
@@ -71,6 +73,7 @@ function talk(list) {
       if (words.phase !== "waiting" && document.querySelector("#screen-place[data-empty]")) {
         document.body.dispatchEvent(new CustomEvent("kennel:place"));
       }
+      if (words.phase === "finished") shelf();
       keepEnd(() => {
         const one = passing(`command ${words.commandId}`, "ran");
         one.replaceChildren(piece("code", "line", `$ ${words.command}`));
@@ -97,6 +100,7 @@ function talk(list) {
     if (source || document.hidden) return;
     const address = new URL(list.dataset.talk, location.href);
     address.searchParams.set("after", after);
+    if (closed) shelf(); // what ended meanwhile passed by
     source = new EventSource(address);
     for (const kind of Object.keys(heard)) {
       source.addEventListener(kind, (event) => {
@@ -108,12 +112,21 @@ function talk(list) {
       });
     }
   };
-  const close = () => { if (source) source.close(); source = null; };
+  const close = () => { if (source) source.close(), closed = true; source = null; };
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", open);
   list.scrollTop = list.scrollHeight;
   open();
+}
+
+// The files are asked for while they are seen; on a small screen they wait, folded, to be wanted.
+function shelf() {
+  if (document.querySelector("[data-shelf][open]")) document.body.dispatchEvent(new CustomEvent("kennel:files"));
+}
+function fold(panel) {
+  if (matchMedia("(max-width: 620px)").matches) panel.open = false;
+  setTimeout(() => panel.addEventListener("toggle", shelf));
 }
 
 // Sending waits for the model's whole answer; the next message need not.
@@ -149,6 +162,7 @@ function names() {
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("[data-talk]").forEach(talk);
   document.querySelectorAll("[data-say]").forEach(sayer);
+  document.querySelectorAll("[data-shelf]").forEach(fold);
   names();
   document.body.addEventListener("change", (event) => {
     if (event.target.matches("[data-name]")) localStorage.setItem("kennel-name", event.target.value.trim());
