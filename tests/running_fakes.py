@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -99,8 +100,35 @@ class FakeProcesses:
         return {"port": words["port"], "status": None}
 
 
+class FakeScreen:
+    """Shows one line and goes on; keys are kept."""
+
+    at, missed, drives = 0, 0, False
+
+    def __init__(self, shown: TerminalFacts) -> None:
+        self.facts, self.keys, self.shown = shown, b"", asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[bytes | dict[str, Any]]:
+        yield b"shown"
+        self.shown.set()
+        await asyncio.Event().wait()
+
+    async def write(self, data: bytes) -> None:
+        self.keys += data
+
+
 class FakeTerminals:
-    """Knows `t1`."""
+    """Knows `t1`; `watched` are the screens of onlookers."""
+
+    def __init__(self) -> None:
+        self.watched: list[FakeScreen] = []
+
+    @asynccontextmanager
+    async def watch(self, project: str, path: str, terminal_id: str, **words: Any) -> AsyncIterator[FakeScreen]:
+        if terminal_id != "t1":
+            raise error("TERMINAL_NOT_FOUND", "there is no such terminal", admitted="no")
+        self.watched.append(FakeScreen(self.facts))
+        yield self.watched[-1]
 
     facts = TerminalFacts("t1", "bash", "/workspace", "running", 9, None, 80, 24, 0, 0, 1, "00ff")
 

@@ -311,6 +311,46 @@ def test_a_port_is_exposed_and_revoked(visitor: Visitor, worked: Any) -> None:
     assert worked.get_exposed_ports() == []
 
 
+TYPED = """async () => {
+  const box = document.querySelector("[data-watched]");
+  const address = `${box.dataset.terminals}/web-1?mode=drive`.replace(/^/, location.origin.replace("http", "ws"));
+  const socket = new WebSocket(address, ["kennel.v1", `kennel.form.${box.dataset.token}`]);
+  await new Promise((heard) => { socket.onmessage = heard; });
+  socket.send(new TextEncoder().encode("echo by-an-observer > seen\\r"));
+  socket.send(JSON.stringify({ type: "resize", cols: 9, rows: 9 }));
+  socket.close();
+}"""
+
+
+def test_an_observer_sees_the_terminal_and_types_nothing(
+    chromium: Any, installation: Installation, itx: Kennel
+) -> None:
+    room = itx.rooms.get("watched")
+    room.exec("true")
+    box = itx.sandboxes.get("/sandboxes/sandbox-watched")
+    link = room.create_link(role="observer")
+    with box.terminal("web-1", cols=70, rows=12) as driver:
+        driver.write(b"echo by-a-$((1 + 1))-driver\r")
+        one = Visitor(chromium, installation, viewport={"width": 380, "height": 800}, color_scheme="dark")
+        one.page.goto(f"{installation.url}/console/join#{link.token}")
+        expect(one.page.locator(".xterm-rows")).to_contain_text("by-a-2-driver")
+        expect(one.page.locator("[data-told]")).to_have_text("watching")
+        one.page.evaluate(TYPED)
+        one.page.locator(".xterm-helper-textarea").focus()
+        _type(one.page, "echo by-an-observer > seen")
+        driver.write(b"stty size; ls seen; echo the-$((2 + 1))rd\r")
+        expect(one.page.locator(".xterm-rows")).to_contain_text("the-3rd")
+        expect(one.page.locator(".xterm-rows")).to_contain_text("12 70")
+        expect(one.page.locator(".xterm-rows")).not_to_contain_text("observer")
+        assert not box.exists("/workspace/seen")
+        sides = one.page.locator("[data-screen]").evaluate("(screen) => [screen.scrollWidth, screen.clientWidth]")
+        assert sides[0] > sides[1]  # as wide as its driver made it
+        assert one.page.evaluate("document.documentElement.scrollWidth") <= 380
+    one.context.close()
+    assert one.complaints == []
+    room.cleanup()
+
+
 def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor: Visitor, itx: Kennel) -> None:
     page = visitor.page
     visitor.go("rooms")

@@ -1,7 +1,7 @@
 """Owns what may be asked of the terminals of a sandbox: open and attach, list, resize, close.
 
 Called by the API. Invariant: a terminal lives in the guest and ends with its program; what is attached keeps the
-sandbox awake while it is, and holds up no sleep that is asked for.
+sandbox awake while it is, and holds up no sleep that is asked for; an onlooker does neither.
 """
 
 from __future__ import annotations
@@ -82,6 +82,24 @@ class Terminals:
                 yield guest, screen
             finally:
                 await screen.close()
+
+    @asynccontextmanager
+    async def watch(
+        self, project: str, path: str, terminal_id: str, *, since: int | None, runtime: str | None = None
+    ) -> AsyncIterator[Screen]:
+        """Shows an open terminal to an onlooker for the length of the block; TERMINAL_NOT_FOUND.
+
+        It wakes nothing, keeps nothing awake, and ends when the sandbox falls asleep.
+        """
+        guest = await self._sandboxes.awake_guest(project, path)
+        if guest is None:
+            why = f"there is no terminal {terminal_id!r}: the sandbox is not running"
+            raise error("TERMINAL_NOT_FOUND", why, admitted="no")
+        screen = await guest.terminals.attach(terminal_id, since=since, drive=False, runtime=runtime)
+        try:
+            yield screen
+        finally:
+            await screen.close()
 
 
 def _words(options: TerminalOptions, env: dict[str, str]) -> dict[str, Any]:

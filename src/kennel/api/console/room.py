@@ -40,7 +40,8 @@ async def page(visit: Visit) -> Response:
 async def _box(visit: Visit, here: RoomView) -> tuple[SandboxView | None, list[TerminalFacts]]:
     """The room's sandbox and its open terminals; None while it is being made, or is gone."""
     view = await found_box(visit, here)
-    if view is None or not view.running or not visit.may("exec") or visit.services.running is None:
+    shown = visit.may("exec") or visit.guest is not None  # an observer watches
+    if view is None or not view.running or not shown or visit.services.running is None:
         return view, []
     try:
         return view, await open_ones(visit, view.path)
@@ -88,7 +89,7 @@ async def place(visit: Visit) -> Response:
     return visit.piece("place.html", room=here, box=box)
 
 
-@get("/rooms/{segment}/screen", "exec", link="exec")
+@get("/rooms/{segment}/screen", "exec", link="read")
 async def screen(visit: Visit) -> Response:
     """The terminals of the room's sandbox, for a page that has none yet, or those of one before."""
     here = await found_room(visit)

@@ -2,7 +2,7 @@
 
 Called by console/app.py; the screen itself is drawn by static/terminal.js, in the rooms' page too. Invariants: looking
 opens no terminal and wakes nothing; a socket ends after LIFE_SECONDS and comes back where it left off, so that who may
-drive is asked again.
+drive is asked again. An observer's socket is another than a driver's, and takes no keys.
 """
 
 from __future__ import annotations
@@ -43,6 +43,21 @@ async def listing(visit: Visit) -> Response:
     return JSONResponse({"status": view.status, "terminals": told})
 
 
+@get("/sandboxes/{name}/watched", "exec", link="read")
+async def watched(visit: Visit) -> Response:
+    """Which an onlooker may see, with their sides, as JSON."""
+    found = await open_ones(visit, path(visit))
+    told = [{"id": one.id, "runtime": one.runtime, "cols": one.columns, "rows": one.rows} for one in found]
+    return JSONResponse({"terminals": told})
+
+
+@socket("/sandboxes/{name}/watched/{terminal}", "exec", link="read")
+async def onlooker(websocket: WebSocket, _: Principal, project: str) -> None:
+    """The terminal for somebody who only looks."""
+    words = websocket.path_params
+    await terminals.watch(websocket, project, words["name"], words["terminal"], seconds=LIFE_SECONDS)
+
+
 @socket("/sandboxes/{name}/terminals/{terminal}", "exec", link="exec")
 async def screen(websocket: WebSocket, who: Principal, project: str) -> None:
     """The terminal itself, in the API's own frames."""
@@ -60,4 +75,4 @@ async def close(visit: Visit) -> Response:
     return visit.go(visit.url("sandboxes", visit.request.path_params["name"], "terminal"), "The terminal was closed.")
 
 
-routes: list[BaseRoute] = [page, listing, screen, close]
+routes: list[BaseRoute] = [page, listing, screen, watched, onlooker, close]

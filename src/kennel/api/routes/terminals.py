@@ -1,13 +1,14 @@
 """Owns the routes of terminals: the WebSocket that shows and drives one, listing, closing.
 
 Called by app.py. Invariants: a terminal goes on without its socket; at most one socket drives, a new one takes over and
-the one before is told; whoever watches has no keys.
+the one before is told; whoever watches has no keys. Who hears an onlooker out has no terminal to hand that on to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, WebSocket
@@ -83,25 +84,38 @@ async def serve(
     """The whole of one socket; after `seconds` it closes with AGAIN, which says to come back with the cursor."""
     try:
         terminals = running_of(websocket).terminals
-        if not TERMINAL.fullmatch(terminal_id):
-            raise invalid({"terminalId": [f"like {TERMINAL.pattern}"]})
-        asked = Asked(websocket.query_params)
+        asked = _asked(websocket, terminal_id)
         # Attached before the handshake is answered: whoever comes later takes over, and a refusal is an HTTP answer.
         async with terminals.attach(
             who, project, path_of(name), terminal_id, asked.options, since=asked.since, drive=asked.drive,
             runtime=asked.runtime,
         ) as (guest, screen), accepted(websocket) as socket:  # fmt: skip
-            try:
-                async with asyncio.timeout(seconds):
-                    await _converse(socket, guest, screen)
-            except TimeoutError as late:
-                if isinstance(late, KennelError):
-                    raise
-                await socket.close(AGAIN, "come back with the cursor")
+            await _converse(socket, screen, _listen(socket, guest, screen), seconds)
     except KennelError as failure:
         if websocket.client_state is not WebSocketState.CONNECTING:
             raise
         await refuse(websocket.scope, websocket.send, failure)
+
+
+async def watch(websocket: WebSocket, project: str, name: str, terminal_id: str, *, seconds: float) -> None:
+    """The whole of an onlooker's socket, whatever `mode` it asks for: what they send is read and forgotten."""
+    try:
+        terminals = running_of(websocket).terminals
+        asked = _asked(websocket, terminal_id)
+        async with terminals.watch(
+            project, path_of(name), terminal_id, since=asked.since, runtime=asked.runtime
+        ) as screen, accepted(websocket) as socket:  # fmt: skip
+            await _converse(socket, screen, _ignore(socket), seconds)
+    except KennelError as failure:
+        if websocket.client_state is not WebSocketState.CONNECTING:
+            raise
+        await refuse(websocket.scope, websocket.send, failure)
+
+
+def _asked(websocket: WebSocket, terminal_id: str) -> Asked:
+    if not TERMINAL.fullmatch(terminal_id):
+        raise invalid({"terminalId": [f"like {TERMINAL.pattern}"]})
+    return Asked(websocket.query_params)
 
 
 class Asked:
@@ -136,10 +150,20 @@ def _number(query: QueryParams, name: str, default: int | None, most: int) -> in
     return int(text)
 
 
-async def _converse(socket: Socket, guest: Guest, screen: Screen) -> None:
-    """Both directions at once; the first to end ends both."""
-    telling = asyncio.create_task(_tell(socket, screen))
-    listening = asyncio.create_task(_listen(socket, guest, screen))
+async def _converse(socket: Socket, screen: Screen, heard: Coroutine[Any, Any, None], seconds: float | None) -> None:
+    """Both directions at once, for so long, then AGAIN."""
+    try:
+        async with asyncio.timeout(seconds):
+            await _both(_tell(socket, screen), heard)
+    except TimeoutError as late:
+        if isinstance(late, KennelError):
+            raise
+        await socket.close(AGAIN, "come back with the cursor")
+
+
+async def _both(told: Coroutine[Any, Any, None], heard: Coroutine[Any, Any, None]) -> None:
+    """The first to end ends both."""
+    telling, listening = asyncio.create_task(told), asyncio.create_task(heard)
     try:
         done, _ = await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -188,6 +212,12 @@ async def _listen(socket: Socket, guest: Guest, screen: Screen) -> None:
                 await screen.write(message)
         else:
             await _obey(guest, screen, message)
+
+
+async def _ignore(socket: Socket) -> None:
+    """Until the onlooker leaves."""
+    while True:
+        await socket.receive()
 
 
 async def _obey(guest: Guest, screen: Screen, words: dict[str, Any]) -> None:

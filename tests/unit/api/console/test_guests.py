@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from starlette.routing import WebSocketRoute
 
 from console_world import BORN, World, event, view
 from fake_files import FakeFiles
@@ -54,8 +55,8 @@ async def entered(world: Any, role: str) -> Any:
 
 
 OPEN = {"driver": [ROOM, f"{ROOM}/people", f"{ROOM}/place", f"{ROOM}/screen?id=red", f"{ROOM}/files",
-                   f"{BOX}/terminals", f"{BOX}/files"],
-        "observer": [ROOM, f"{ROOM}/people", f"{ROOM}/place"]}  # fmt: skip
+                   f"{BOX}/terminals", f"{BOX}/files", f"{BOX}/watched"],
+        "observer": [ROOM, f"{ROOM}/people", f"{ROOM}/place", f"{ROOM}/screen?id=red", f"{BOX}/watched"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("role", ["driver", "observer"])
@@ -76,6 +77,11 @@ async def test_every_page_but_the_rooms_is_closed(world: Any, role: str) -> None
         form = {"data": {"token": await _token(browser), "roomId": "blue", "id": "blue"}} if method == "POST" else {}
         answer = await browser.http.request(method, there, **form)
         assert answer.status_code in (403, 404), (method, path, answer.status_code)
+    sockets = [route.path for noun in _NOUNS for route in noun.routes if isinstance(route, WebSocketRoute)]
+    assert len(sockets) == 2
+    for path in sockets:
+        there = "/console" + re.sub(r"\{(\w+)[^}]*\}", lambda word: {**names, "terminal": "t1"}[word[1]], path)
+        assert (await _socket(world, browser, there))[0].get("status") == 403, path
     assert set(world.sandboxes.called("get")) == {("default", "/sandboxes/sandbox-red")}
     assert not world.rooms.calls
 
@@ -107,6 +113,53 @@ async def test_the_room_is_open_as_far_as_the_role_goes(world: Any, role: str) -
     joined = await browser.http.post(f"{ROOM}/join", data={"token": token, "userId": "ana", "role": "driver"})
     assert joined.status_code == 303
     assert world.rooms.members.asked == [("join", "red", "ana", None)]
+
+
+async def _socket(world: Any, browser: Any, path: str, *said: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a socket of the room's page is told, which says all of `said` once something is shown, and leaves."""
+    told: list[dict[str, Any]] = []
+    coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    coming.put_nowait({"type": "websocket.connect"})
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+        if message["type"] == "websocket.send" and message.get("bytes"):
+            for one in (*said, {"type": "websocket.disconnect"}):
+                coming.put_nowait(one)
+
+    cookie = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+    head = {"host": "localhost:8787", "origin": "http://localhost:8787", "cookie": cookie}
+    path, _, query = path.partition("?")
+    scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+             "headers": [(name.encode(), value.encode()) for name, value in head.items()], "root_path": "",
+             "scheme": "ws", "server": ("localhost", 8787), "extensions": {"websocket.http.response": {}},
+             "subprotocols": ["kennel.v1", f"kennel.form.{await _token(browser)}"]}  # fmt: skip
+    await world.app(scope, coming.get, send)
+    return told
+
+
+SAID = [
+    {"type": "websocket.receive", "bytes": b"reboot\r"},
+    {"type": "websocket.receive", "text": '{"type": "resize", "cols": 9, "rows": 9}'},
+    {"type": "websocket.receive", "bytes": b"reboot\r"},
+]
+
+
+@pytest.mark.parametrize("query", ["", "?mode=drive", "?mode=watch&argv=reboot"])
+async def test_an_observer_watches_a_terminal_and_no_byte_of_theirs_goes_there(world: Any, query: str) -> None:
+    browser = await entered(world, "observer")
+    told = await _socket(world, browser, f"{BOX}/watched/t1{query}", *SAID)
+    assert told[0]["type"] == "websocket.accept"
+    assert {"type": "websocket.send", "bytes": b"shown"} in told
+    assert '"role":"watch"' in told[1]["text"]
+    [screen] = world.running.terminals.watched
+    assert screen.keys == b""  # a resize, or attaching as a driver, would be another verb of the fake, which has none
+    for closed in (f"{BOX}/terminals/t1?mode=watch", f"{BOX}/terminals/t1", f"{P}/sandboxes/main/watched/t1"):
+        assert (await _socket(world, browser, closed))[0]["status"] == 403
+    assert (await _socket(world, browser, f"{BOX}/watched/t2"))[0]["status"] == 404
+    page = (await browser.get(ROOM)).text
+    assert "data-watched" in page
+    assert "data-new" not in page
 
 
 async def test_whom_a_link_names_cannot_be_spoken_around(world: Any) -> None:

@@ -44,9 +44,11 @@ class Screen {
     this.address = box.dataset.terminals;
     this.id = null;
     this.socket = null;
-    this.find("new").addEventListener("click", () => this.start(this.free()));
-    this.find("drive").addEventListener("click", () => this.connect());
-    this.find("hang").addEventListener("click", () => this.hangUp());
+    this.watches = "watched" in box.dataset;
+    this.sides = new Map();
+    this.find("new")?.addEventListener("click", () => this.start(this.free()));
+    this.find("drive")?.addEventListener("click", () => this.connect());
+    this.find("hang")?.addEventListener("click", () => this.hangUp());
     this.find("list").addEventListener("click", (event) => {
       const chosen = event.target.closest("[data-open]");
       if (chosen) this.start(chosen.dataset.open);
@@ -65,7 +67,21 @@ class Screen {
     return `web-${number}`;
   }
 
+  // An onlooker has not every button.
+  reveal(word, seen) {
+    const one = this.find(word);
+    if (one) one.hidden = !seen;
+  }
+
   say(words) { this.find("told").textContent = words; }
+
+  offer(id) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.dataset.open = id;
+    button.textContent = id;
+    this.find("list").append(button);
+  }
 
   start(id) {
     this.id = id;
@@ -73,23 +89,19 @@ class Screen {
     this.runtime = null;
     this.tries = 0;
     this.over = false;
-    if (!this.names().includes(id)) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.dataset.open = id;
-      button.textContent = id;
-      this.find("list").append(button);
-    }
+    if (!this.names().includes(id)) this.offer(id);
     for (const one of this.find("list").children) one.setAttribute("aria-pressed", String(one.dataset.open === id));
     history.replaceState(null, "", `#terminal=${id}`);
     this.find("screen").hidden = false;
     this.find("none").hidden = true;
-    this.find("keys").hidden = this.find("hang").hidden = false;
+    this.reveal("keys", true);
+    this.reveal("hang", true);
     if (this.term) this.term.dispose();
     this.term = new Terminal({
       allowProposedApi: false, cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches, scrollback: 5000,
       fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono"),
       fontSize: innerWidth < 620 ? 12 : 13, theme: PALETTE, screenReaderMode: true,
+      disableStdin: this.watches,
       // A program may print links; where one leads is shown, and going there is left to the reader.
       linkHandler: { activate: (_, link) => this.say(`link: ${link}`) },
     });
@@ -108,7 +120,7 @@ class Screen {
     });
     this.fit();
     this.connect();
-    this.term.focus();
+    if (!this.watches) this.term.focus();
   }
 
   fit() {
@@ -129,7 +141,7 @@ class Screen {
     if (this.socket) this.socket.onclose = null, this.socket.close();
     clearTimeout(this.later);
     this.say("connecting…");
-    this.find("drive").hidden = true;
+    this.reveal("drive", false);
     this.role = null;
     const address = new URL(`${this.address}/${encodeURIComponent(this.id)}`, location.href);
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
@@ -161,10 +173,13 @@ class Screen {
       this.tries = 0;
       this.cursor = words.cursor;
       this.runtime = words.runtime;
+      this.takeSides(words);
       this.takeRole(words.role);
       if (words.role === "drive") this.tell({ type: "resize", cols: this.term.cols, rows: this.term.rows });
     } else if (words.type === "role") {
       this.takeRole(words.role);
+    } else if (words.type === "resize") {
+      this.takeSides(words);
     } else if (words.type === "truncated") {
       if (this.cursor !== null) this.cursor += words.bytes;
       this.say(`${words.bytes} bytes were missed`);
@@ -177,9 +192,12 @@ class Screen {
 
   takeRole(role) {
     this.role = role;
-    this.find("drive").hidden = role === "drive";
-    this.say(role === "drive" ? "connected" : "watching: somebody else types");
+    this.reveal("drive", role !== "drive");
+    this.say(role === "drive" ? "connected" : this.watches ? "watching" : "watching: somebody else types");
   }
+
+  // Of its size a terminal tells; only an onlooker shows it so.
+  takeSides() {}
 
   retry() {
     this.role = null;
@@ -212,7 +230,8 @@ class Screen {
     this.role = null;
     this.say(words);
     if (this.socket) this.socket.close();
-    this.find("drive").hidden = this.find("hang").hidden = true;
+    this.reveal("drive", false);
+    this.reveal("hang", false);
     const button = Array.from(this.find("list").children).find((one) => one.dataset.open === this.id);
     if (button) button.remove();
     history.replaceState(null, "", location.pathname + location.search);
@@ -224,12 +243,58 @@ class Screen {
   }
 }
 
+// Somebody who only looks: which are open is asked for by itself, the first is shown, in the size that its driver gave it.
+const LOOK = 4000;
+class Onlooker extends Screen {
+  constructor(box) {
+    super(box);
+    this.looking = setInterval(() => this.look(), LOOK);
+    this.look();
+  }
+
+  fit() {
+    const sides = this.sides.get(this.id);
+    if (this.term && sides) this.term.resize(...sides);
+  }
+
+  takeSides({ cols, rows }) {
+    this.sides.set(this.id, [cols, rows]);
+    this.fit();
+  }
+
+  async look() {
+    if (!this.box.isConnected) {
+      clearInterval(this.looking);
+      this.over = true;
+      if (this.socket) this.socket.close();
+      return;
+    }
+    if (document.hidden) return;
+    let open;
+    try {
+      const answer = await fetch(this.address, { redirect: "manual" });
+      if (!answer.ok) return;
+      open = (await answer.json()).terminals;
+    } catch {
+      return; // the next look asks again
+    }
+    const list = this.find("list");
+    for (const one of Array.from(list.children)) if (!open.some(({ id }) => id === one.dataset.open)) one.remove();
+    for (const { id, cols, rows } of open) {
+      this.sides.set(id, [cols, rows]);
+      if (!this.names().includes(id)) this.offer(id);
+    }
+    const shows = this.id !== null && !this.over;
+    if (!shows && open.length) this.start(open[0].id);
+  }
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   withoutInlineStyles(document);
   const seen = new WeakSet();
   const begin = () => {
     for (const box of document.querySelectorAll("[data-terminals]")) {
-      if (!seen.has(box)) seen.add(box), new Screen(box);
+      if (!seen.has(box)) seen.add(box), "watched" in box.dataset ? new Onlooker(box) : new Screen(box);
     }
   };
   begin();
