@@ -16,9 +16,11 @@ pytestmark = pytest.mark.anyio
 class Log:
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
+        self.spoke = asyncio.Event()
 
     async def __call__(self, body: dict[str, Any]) -> None:
         self.said.append(body)
+        self.spoke.set()
 
 
 async def test_short_work_says_nothing() -> None:
@@ -67,7 +69,7 @@ async def test_the_works_own_failure_is_what_is_raised() -> None:
 
     async def work() -> None:
         async with told("fetching", Moved().look, log, 0.001):
-            await asyncio.sleep(0.02)
+            await log.spoke.wait()
             raise ValueError("full")
 
     with pytest.raises(ValueError, match="full"):
