@@ -21,6 +21,9 @@ log = logging.getLogger("kennel.pool")
 RETRY_SECONDS = 30.0
 ABSENT_SECONDS = 0.5
 """Node starts beside control and is some seconds behind on a new machine: the first pets are not to wait for RETRY."""
+COURTESY_SECONDS = 0.3
+"""How long the place of a container that was taken stays empty: making the next at once took the CPU from the first
+command of who had taken it."""
 HOSTNAME = "kennel"
 _DEFAULT = CreateOptions()
 
@@ -96,6 +99,7 @@ class Pool:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             await self._wanted.wait()
+            await asyncio.sleep(COURTESY_SECONDS)
 
     async def _make(self) -> None:
         node = self._fleet.node
