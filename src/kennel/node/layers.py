@@ -6,6 +6,7 @@ nobody else can write, is complete and synced, and never changes; only such a fi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import struct
@@ -46,8 +47,12 @@ class Layers:
         return len(left)
 
     def list(self) -> dict[str, int]:
-        """Size in bytes by digest."""
-        return {path.stem: path.stat().st_size for path in self._place.glob("*.erofs")}
+        """Size in bytes by digest; without what is removed while this looks."""
+        found = {}
+        for path in self._place.glob("*.erofs"):
+            with contextlib.suppress(FileNotFoundError):
+                found[path.stem] = path.stat().st_size
+        return found
 
     def size(self, name: str) -> int:
         """Bytes of the image: not compressed, so what its files take, holes aside. LAYER_MISSING."""
