@@ -14,7 +14,7 @@ import pytest
 
 from guest_process import GuestProcess
 from kennel.domain.command import Command
-from kennel.domain.file import WriteOptions
+from kennel.domain.file import SaveOptions, WriteOptions
 from kennel.relay.files import RemoteFiles
 from kennel.relay.link import GuestLink
 from kennel.wire.errors import KennelError
@@ -267,6 +267,24 @@ async def test_archives_both_ways(files: RemoteFiles, top: bytes) -> None:
     assert await got(files, top + b"/u/a\xff\nb/x") == ALL_BYTES * 1000
     assert os.readlink(top + b"/u/link") == b"/etc/passwd"
     assert (await refused(anext(aiter(await files.pack(top + b"/none"))))).code == "FILE_NOT_FOUND"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("end", ["nobody wants it", "who sent it is gone"])
+async def test_a_directory_that_does_not_come_back_leaves_no_trace(
+    files: RemoteFiles, guest: GuestLink, top: bytes, end: str
+) -> None:
+    await put(files, top + b"/saved/big", ALL_BYTES * 4000)
+    await put(files, top + b"/t/one", b"two")
+    data = b"".join([piece async for piece in await files.save(top + b"/saved", SaveOptions((), 1 << 30, 1000), b"")])
+    restore = await files.restore(top + b"/t")
+    await restore.write(data[: len(data) // 2])
+    async with asyncio.timeout(within(10)):
+        while len(os.listdir(top + b"/t")) == 1:
+            await asyncio.sleep(0.01)
+        await restore.close() if end == "nobody wants it" else await guest.close()
+        while os.listdir(top + b"/t") != [b"one"]:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.anyio

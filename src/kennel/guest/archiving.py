@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 _MAIN = b"/__main__.py"
 
 
+class Restoring(Exec):
+    """A directory on its way back: asked before it is killed, so that it takes away what it had unpacked."""
+
+    def _fell(self, grace: bool) -> None:
+        super()._fell(True)
+
+
 class ArchiveOperations:
     """All four verbs."""
 
@@ -37,7 +44,8 @@ class ArchiveOperations:
             words.append(str(args.get("options", "{}")))
         elif flag_of(args, "gzip"):
             words.append("gzip")
-        return self._exec.begin(channel, {"argv": words, "cwd": "/", "user": args.get("user"), "stdin": verb != "pack"})
+        job = {"argv": words, "cwd": "/", "user": args.get("user"), "stdin": verb != "pack"}
+        return self._exec.begin(channel, job, Restoring if verb == "restore" else Exec)
 
 
 def interpreter() -> list[str]:

@@ -172,12 +172,12 @@ class ExecOperation:
         self._pool = pool
         self._accounts = accounts
 
-    def begin(self, channel: Channel, args: dict[str, Any]) -> Exec:
+    def begin(self, channel: Channel, args: dict[str, Any], kind: type[Exec] = Exec) -> Exec:
         """A fresh shell or program for this channel."""
         limits, spill = Limits(args), Spill()
         try:
             job = launch.job_for(args, self._accounts, spill)
-            return Exec(self._loop, self._pool, channel, job, limits, spill.folder)
+            return kind(self._loop, self._pool, channel, job, limits, spill.folder)
         except BaseException:
             spill.clear()
             raise
