@@ -353,6 +353,7 @@ def test_an_observer_sees_the_terminal_and_types_nothing(
 
 def test_two_people_in_a_room(chromium: Any, installation: Installation, visitor: Visitor, itx: Kennel) -> None:
     page = visitor.page
+    page.set_viewport_size({"width": 1280, "height": 900})  # the files are folded where a test before made it small
     visitor.go("rooms")
     page.get_by_label("Room id").fill("console<room>")
     page.get_by_role("button", name="Open").click()
