@@ -146,8 +146,9 @@ class RequestReader:
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:
-        if self._now is not None and len(self._now.raw) <= MAX_TARGET:
-            self._now.raw += url
+        if self._now is not None:
+            # One byte more than may be is enough to refuse it, and is the same however the bytes were cut.
+            self._now.raw = (self._now.raw + url)[: MAX_TARGET + 1]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # After the head, these are trailers: read, bounded by the body's chunks, and dropped.
