@@ -20,7 +20,7 @@ from kennel.domain.command import Command, Outcome
 from kennel.domain.principal import Principal
 from kennel.ports.guest import Guest
 from kennel.ports.interpreter import Cells
-from kennel.wire.errors import KennelError, error
+from kennel.wire.errors import KennelError
 
 _KILLED = Outcome(b"", b"", 137)
 _encoder = msgspec.json.Encoder()
@@ -88,30 +88,20 @@ class CodeStreams(Shelf[CodeStream]):
         self, who: Principal, project: str, path: str, stream: CodeStream, begun: asyncio.Future[None],
         context_id: str, cell: CellCode,
     ) -> None:  # fmt: skip
-        try:
-            async with self._sandboxes.guest(who, project, path) as (live, state):
-                told = _told(stream.id, context_id, cell)
-                await self._sandboxes.note(who, project, path, "sandbox/code-started", told)
-                finished: dict[str, Any] = {"runId": stream.id, "error": "INTERRUPTED"}
-                try:
-                    end = await self._follow(live, state.env, stream, begun, context_id, cell)
-                    finished = {"runId": stream.id, **_finished(end)}
-                except KennelError as failure:
-                    finished["error"] = failure.code
-                    await self._explain(live, failure)
-                    raise
-                finally:
-                    await self._sandboxes.note(who, project, path, "sandbox/code-finished", finished)
-                stream.ended("end", end)
-        except KennelError as failure:
-            stream.ended("failure", failure.to_wire())
-            if not begun.done():
-                begun.set_exception(failure)
-                begun.exception()  # whoever asked may have left
-        finally:
-            if not begun.done():
-                begun.set_exception(error("OPERATION_INTERRUPTED", "the cell was given up", admitted="unknown"))
-                begun.exception()
+        async with self._sandboxes.guest(who, project, path) as (live, state):
+            told = _told(stream.id, context_id, cell)
+            await self._sandboxes.note(who, project, path, "sandbox/code-started", told)
+            finished: dict[str, Any] = {"runId": stream.id, "error": "INTERRUPTED"}
+            try:
+                end = await self._follow(live, state.env, stream, begun, context_id, cell)
+                finished = {"runId": stream.id, **_finished(end)}
+            except KennelError as failure:
+                finished["error"] = failure.code
+                await self._explain(live, failure)
+                raise
+            finally:
+                await self._sandboxes.note(who, project, path, "sandbox/code-finished", finished)
+            stream.ended("end", end)
 
     @staticmethod
     async def _follow(

@@ -20,7 +20,7 @@ from kennel.domain.event import fact
 from kennel.domain.principal import Principal
 from kennel.domain.sandbox import Projection
 from kennel.ports.guest import Run
-from kennel.wire.errors import KennelError, error
+from kennel.wire.errors import KennelError
 
 UNLIMITED = 1 << 62
 """Output of a followed command is read, not kept."""
@@ -123,30 +123,20 @@ class ExecStreams(Shelf[ExecStream]):
     ) -> None:
         command = stream.command
         finished: dict[str, Any] = {"execId": stream.id, "error": "INTERRUPTED", "timedOut": False}
-        try:
-            async with self._sandboxes.guest(who, project, path) as (live, state):
-                await self._sandboxes.point(project, path, live)
-                note = fact(who, "sandbox/exec-started", creation.started(stream.id, command))
-                await self._recorder.note(project, path, note)
-                try:
-                    outcome = await self._follow(live, state, stream, begun, interactive)
-                    finished = creation.finished(stream.id, outcome)
-                except KennelError as failure:
-                    finished["error"] = failure.code
-                    raise
-                finally:
-                    await self._recorder.note(project, path, fact(who, "sandbox/exec-finished", finished))
-                oom_killed = await self._sandboxes.ran_out_of_memory(live, outcome)
-                stream.ended("exit", exit_body(outcome, oom_killed))
-        except KennelError as failure:
-            stream.ended("error", failure.to_wire())
-            if not begun.done():
-                begun.set_exception(failure)
-                begun.exception()  # whoever asked may have left
-        finally:
-            if not begun.done():
-                begun.set_exception(error("OPERATION_INTERRUPTED", "the command was given up", admitted="unknown"))
-                begun.exception()
+        async with self._sandboxes.guest(who, project, path) as (live, state):
+            await self._sandboxes.point(project, path, live)
+            note = fact(who, "sandbox/exec-started", creation.started(stream.id, command))
+            await self._recorder.note(project, path, note)
+            try:
+                outcome = await self._follow(live, state, stream, begun, interactive)
+                finished = creation.finished(stream.id, outcome)
+            except KennelError as failure:
+                finished["error"] = failure.code
+                raise
+            finally:
+                await self._recorder.note(project, path, fact(who, "sandbox/exec-finished", finished))
+            oom_killed = await self._sandboxes.ran_out_of_memory(live, outcome)
+            stream.ended("exit", exit_body(outcome, oom_killed))
 
     async def _follow(
         self, live: Live, state: Projection, stream: ExecStream, begun: asyncio.Future[None], interactive: bool

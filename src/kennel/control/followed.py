@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kennel.wire.errors import error
+from kennel.wire.errors import KennelError, error
 
 log = logging.getLogger("kennel.followed")
 
@@ -181,7 +181,8 @@ class Shelf(Generic[F]):
         self, key: tuple[str, str, str], one: F, work: Coroutine[Any, Any, None], begun: asyncio.Future[None]
     ) -> F:
         """Has `work` bring it to its end; comes back when `begun` says so, raising what that holds."""
-        one.task = asyncio.get_running_loop().create_task(work, name=f"{self._sort} {one.id}")
+        carried = self._carried(one, work, begun)
+        one.task = asyncio.get_running_loop().create_task(carried, name=f"{self._sort} {one.id}")
         self._all[key] = one
         self._lingering += bool(one.linger)
         one.task.add_done_callback(lambda _: self._over(key, one))
@@ -192,6 +193,19 @@ class Shelf(Generic[F]):
             raise
         one.expect_reader()
         return one
+
+    async def _carried(self, one: F, work: Coroutine[Any, Any, None], begun: asyncio.Future[None]) -> None:
+        """Does the work; what it fails with is the last event, and what `begun` raises when it had not begun."""
+        why = error("OPERATION_INTERRUPTED", f"the {self._sort} was given up", admitted="unknown")
+        try:
+            await work
+        except KennelError as failure:
+            one.ended(self._last, failure.to_wire())
+            why = failure
+        finally:
+            if not begun.done():
+                begun.set_exception(why)
+                begun.exception()  # whoever asked may have left
 
     def _over(self, key: tuple[str, str, str], one: F) -> None:
         """It has ended; its last events stay for a while when somebody may come back for them."""
