@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import kennel
-from kennel.node import linux
+from kennel.node import linux, private_root
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _HOME = Path("/opt/kennel")
@@ -59,57 +59,27 @@ def _as_somebody(role: str) -> NoReturn:
 
 
 def _new_root(own: Path, run: Path) -> None:
-    linux.unshare(linux.CLONE_NEWNS)
-    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    # The staging folder lies in the mount namespace that was just made; nothing is left of it outside.
+    # The staging folder lies in the mount namespace that is made; nothing is left of it outside.
     root = run / ".root"
-    linux.mount("kennel", str(root), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
-    for name in ("usr", "bin", "sbin", "lib", "lib64", "lib32"):
-        source = Path("/") / name
-        if source.is_symlink():
-            (root / name).symlink_to(os.readlink(source))
-        elif source.is_dir():
-            _bind(source, root / name, read_only=True)
+    private_root.begin(root)
     for name in _ETC:
         if (Path("/etc") / name).exists():
-            _bind((Path("/etc") / name).resolve(), root / "etc" / name, read_only=True)
+            private_root.bind((Path("/etc") / name).resolve(), root / "etc" / name, private_root.READ_ONLY)
     for name in _DEVICES:
-        _bind(Path("/dev") / name, root / "dev" / name, devices=True)
+        private_root.bind(Path("/dev") / name, root / "dev" / name, 0)
     (root / "dev/fd").symlink_to("/proc/self/fd")
     inside = root / _HOME.relative_to("/")
-    _bind(Path(sys.base_prefix), inside / "python", read_only=True)
-    _bind(Path(sysconfig.get_path("purelib")), inside / "site", read_only=True)
-    _bind(Path(kennel.__file__).resolve().parent.parent, inside / "src", read_only=True)
-    _bind(own, root / "data")
-    _bind(run, root / "run/kennel", read_only=True)
+    private_root.bind(Path(sys.base_prefix), inside / "python", private_root.READ_ONLY)
+    private_root.bind(Path(sysconfig.get_path("purelib")), inside / "site", private_root.READ_ONLY)
+    private_root.bind(Path(kennel.__file__).resolve().parent.parent, inside / "src", private_root.READ_ONLY)
+    private_root.bind(own, root / "data", linux.MS_NODEV)
+    private_root.bind(run, root / "run/kennel", private_root.READ_ONLY)
     (root / "proc").mkdir()
     # Only its own processes: the gateway hands OpenSSL a key by the path of a descriptor.
     linux.mount("proc", str(root / "proc"), "proc", _HARD, "subset=pid,hidepid=invisible")
     (root / "tmp").mkdir()
     linux.mount("tmp", str(root / "tmp"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777,size=64m")
-    _pivot(root)
-
-
-def _bind(source: Path, target: Path, *, read_only: bool = False, devices: bool = False) -> None:
-    if source.is_dir():
-        target.mkdir(parents=True)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
-    linux.mount(str(source), str(target), None, linux.MS_BIND)
-    flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_NOSUID | (0 if devices else linux.MS_NODEV)
-    linux.mount("none", str(target), None, flags | (linux.MS_RDONLY if read_only else 0))
-
-
-def _pivot(root: Path) -> None:
-    os.chdir(root)
-    if _libc.pivot_root(b".", b".") != 0:
-        raise OSError(ctypes.get_errno(), "pivot_root", str(root))
-    linux.umount(".", linux.MNT_DETACH)
-    os.chdir("/")
-    linux.mount(
-        "none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
-    )
+    private_root.enter(root)
 
 
 def _many_descriptors() -> None:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kennel.node import linux
+from kennel.node import linux, private_root
 from kennel.node.buckets import filter
 
 PROGRAM, HELPER = "/usr/bin/s3fs", "/usr/bin/fusermount"
@@ -88,20 +88,12 @@ def _drop(mapped: int, ready: int) -> None:
 
 
 def _new_root(asked: dict[str, Any]) -> None:
-    linux.unshare(linux.CLONE_NEWNS)
-    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     root = Path(asked["stage"])
-    linux.mount("kennel", str(root), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
-    for name in ("usr", "bin", "sbin", "lib", "lib64", "lib32"):
-        source = Path("/") / name
-        if source.is_symlink():
-            (root / name).symlink_to(os.readlink(source))
-        elif source.is_dir():
-            _bind(source, root / name, linux.MS_RDONLY | linux.MS_NODEV)
+    private_root.begin(root)
     for name in ("null", "random", "urandom"):
-        _bind(Path("/dev", name), root / "dev" / name, 0)
-    _bind(Path(asked["runtime"]), root / asked["runtimeMount"].lstrip("/"), linux.MS_RDONLY | linux.MS_NODEV)
-    _bind(Path(asked["scratch"]), root / "tmp", linux.MS_NODEV | linux.MS_NOEXEC)
+        private_root.bind(Path("/dev", name), root / "dev" / name, 0)
+    private_root.bind(Path(asked["runtime"]), root / asked["runtimeMount"].lstrip("/"), private_root.READ_ONLY)
+    private_root.bind(Path(asked["scratch"]), root / "tmp", linux.MS_NODEV | linux.MS_NOEXEC)
     # Where libcurl looks by itself; s3fs reads CURL_CA_BUNDLE only after a request has failed.
     (root / "etc/ssl/certs").mkdir(parents=True)
     (root / "etc/ssl/certs/ca-certificates.crt").symlink_to(asked["bundle"])
@@ -109,7 +101,7 @@ def _new_root(asked: dict[str, Any]) -> None:
         (root / "etc" / name).write_text(text)
     for name in ("ld.so.cache", "mime.types"):
         if Path("/etc", name).exists():
-            _bind(Path("/etc", name).resolve(), root / "etc" / name, linux.MS_RDONLY | linux.MS_NODEV)
+            private_root.bind(Path("/etc", name).resolve(), root / "etc" / name, private_root.READ_ONLY)
     (root / "mnt").mkdir()
     os.chown(root / "mnt", asked["uid"], asked["uid"])
     handing = root / "etc" / "fusermount"
@@ -117,24 +109,4 @@ def _new_root(asked: dict[str, Any]) -> None:
     handing.write_text(f"#!/bin/sh\nexec {interpreter} -c '{_HANDING}' \"$@\"\n")
     handing.chmod(0o755)
     linux.mount(str(handing), f"{root}{HELPER}", None, linux.MS_BIND)
-    _pivot(root)
-
-
-def _bind(source: Path, target: Path, flags: int) -> None:
-    if source.is_dir():
-        target.mkdir(parents=True)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
-    linux.mount(str(source), str(target), None, linux.MS_BIND)
-    linux.mount("none", str(target), None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_NOSUID | flags)
-
-
-def _pivot(root: Path) -> None:
-    os.chdir(root)
-    if _libc.pivot_root(b".", b".") != 0:
-        raise OSError(ctypes.get_errno(), "pivot_root", str(root))
-    linux.umount(".", linux.MNT_DETACH)
-    os.chdir("/")
-    flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
-    linux.mount("none", "/", None, flags)
+    private_root.enter(root)
